@@ -1,0 +1,258 @@
+"""Configuration: frozen dataclasses, checked when they are made, and the presets built from them.
+
+The defaults are the paper's (preset `paper`); `quick` and `smoke` say only where they differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message says what was given and what was expected."""
+
+
+def _require(condition: bool, name: str, given: Any, expected: str) -> None:
+    if not condition:
+        raise ConfigError(f"{name} is {given!r}, expected {expected}")
+
+
+def _positive(options: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        _require(value > 0, f"{type(options).__name__}.{name}", value, "a number above 0")
+
+
+@dataclass(frozen=True)
+class SpaceshipOptions:
+    """Constants of the Spaceship domain; the defaults are the paper's (see docs/paper_map.md)."""
+
+    room: float = 5.0
+    """Side of the square room."""
+    start: tuple[float, float] = (2.5, 0.2)
+    """Where the ship starts."""
+    door: tuple[float, float] = (2.5, 5.0)
+    """Centre of the door."""
+    door_width: float = 1.0
+    """Width of the door; drawn only, since the reward depends on the distance to its centre."""
+    charges: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 0.0), (0.0, 5.0))
+    """Where the two fixed charges are."""
+    radius: float = 1.5
+    """Radius of the circle of dynamics: the charges are radius * (cos d, sin d)."""
+    strength: float = 5.0
+    """Factor of the electric force."""
+    softening: float = 0.1
+    """Added to the cubed distance in the electric force."""
+    capture: float = 0.2
+    """The episode ends closer than this to a charge."""
+    force: float = 3.0
+    """Largest force of the ship's engine, per component."""
+    fixed_magnitude: bool = False
+    """Scale every action to the largest force, as the paper's text says, instead of clipping it."""
+    dt: float = 0.3
+    """Time between two steps."""
+    decay: float = 3.0
+    """The reward at the end is exp(-decay * distance to the door)."""
+    horizon: int = 50
+    """Steps after which an episode ends."""
+    probe_steps: int = 1
+    """N_d: steps at the start of an episode from which the dynamics are inferred."""
+    environments: int = 20
+    """Environments on the circle of dynamics."""
+    train_environments: int = 15
+    """The first so many are for training, the rest for testing."""
+    sampling: Literal["grid", "interval"] = "grid"
+    """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "room", "radius", "strength", "softening", "force", "dt", "decay", "horizon")
+        _require(
+            0 < self.train_environments < self.environments,
+            "environment.train_environments",
+            self.train_environments,
+            f"between 1 and environments - 1 = {self.environments - 1}",
+        )
+        _require(
+            0 < self.probe_steps < self.horizon,
+            "environment.probe_steps",
+            self.probe_steps,
+            f"between 1 and horizon - 1 = {self.horizon - 1}",
+        )
+
+
+@dataclass(frozen=True)
+class PPOOptions:
+    """Reinforcement learning phase (section 3.2, appendices A.3, B and C)."""
+
+    steps: int = 3_000_000
+    """Environment steps per policy."""
+    environments: int = 16
+    """Copies of the environment that one policy plays at once."""
+    rollout: int = 128
+    """Steps of each copy between two updates; environments * rollout is the paper's 2048."""
+    epochs: int = 10
+    """Passes over the data of one update."""
+    minibatches: int = 32
+    """Minibatches of one pass."""
+    learning_rate: float = 3e-4
+    """Adam's step size at the start; it falls linearly to 0."""
+    discount: float = 0.99
+    """Gamma."""
+    gae_lambda: float = 0.95
+    """Lambda of the generalised advantage estimator."""
+    clip: float = 0.2
+    """Clipping of the probability ratio."""
+    value_coefficient: float = 0.5
+    """Weight of the critic's loss."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    max_gradient_norm: float = 0.5
+    """Gradients are clipped to this norm."""
+    hidden: int = 64
+    """Width of the two hidden layers of actor and critic."""
+    checkpoints: int = 8
+    """Policies kept along the training of each run; the last is the finished one."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "steps", "environments", "rollout", "epochs", "minibatches", "learning_rate", "hidden")
+        _positive(self, "checkpoints", "clip", "max_gradient_norm")
+        _require(0 < self.discount <= 1, "ppo.discount", self.discount, "above 0 and at most 1")
+        _require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "between 0 and 1")
+        batch = self.environments * self.rollout
+        _require(
+            batch % self.minibatches == 0,
+            "ppo.minibatches",
+            self.minibatches,
+            f"a divisor of environments * rollout = {batch}",
+        )
+        _require(
+            self.steps >= batch * self.checkpoints,
+            "ppo.steps",
+            self.steps,
+            f"at least environments * rollout * checkpoints = {batch * self.checkpoints}",
+        )
+
+    @property
+    def updates_per_checkpoint(self) -> int:
+        """Updates between two kept checkpoints."""
+        return self.steps // (self.environments * self.rollout * self.checkpoints)
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """Trajectories for the self-supervised phase (appendix B)."""
+
+    episodes: int = 24
+    """Episodes of each kept checkpoint in each training environment; half train, half are held out.
+    Eight checkpoints of 24 or 25 episodes are the paper's 200 a policy."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.episodes >= 2 and self.episodes % 2 == 0,
+            "collect.episodes",
+            self.episodes,
+            "an even number of at least 2 (half train, half are held out)",
+        )
+
+
+@dataclass(frozen=True)
+class AutoencoderOptions:
+    """One autoencoder of the self-supervised phase (section 3.3, appendices A.1 and C)."""
+
+    embedding: int = 8
+    """Dimensions of the embedding."""
+    model: int = 64
+    """Width of the set transformer, d_model."""
+    dropout: float = 0.1
+    """Dropout of the encoder's sublayers."""
+    decoder: int = 128
+    """Width of the decoder's two hidden layers."""
+    set_size: int = 50
+    """Most elements of an episode that the policy encoder reads (a random subset when there are more)."""
+    epochs: int = 200
+    """Passes over the training trajectories."""
+    batch: int = 2048
+    """Trajectories in a gradient step."""
+    learning_rate: float = 1e-3
+    """Adam's largest step size; it falls to 0 along a cosine."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "embedding", "model", "decoder", "set_size", "epochs", "batch", "learning_rate")
+        _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
+        _require(self.embedding >= 2, "embedding", self.embedding, "at least 2 (unit vectors need two)")
+
+
+@dataclass(frozen=True)
+class ValueOptions:
+    """Supervised phase (section 3.4, appendices A.2, B and C)."""
+
+    members: int = 5
+    """Quadratic forms that are trained side by side and averaged; their mean is a quadratic form again."""
+    hidden: int = 64
+    """Width of the two hidden layers of the network for L."""
+    epochs: int = 200
+    """Passes over the data before aggregation."""
+    stages: int = 20
+    """Stages of aggregation for the value function."""
+    stage_epochs: int = 100
+    """Passes over the data in each stage."""
+    batch: int = 4096
+    """Pairs of policy and environment in a gradient step."""
+    learning_rate: float = 5e-3
+    """Adam's largest step size."""
+    interpolations: int = 4500
+    """Extra policy embeddings between those of two training policies, scored before training."""
+    uniform: int = 1500
+    """Extra policy embeddings drawn uniformly from the sphere, scored before training."""
+    probes: int = 16
+    """Noisy probes of each training environment whose dynamics embeddings W is trained on."""
+    decoder_rounds: int = 3
+    """Rounds of aggregation for the policy decoder."""
+    decoder_epochs: int = 40
+    """Passes over the data in each of those rounds."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes")
+        for name in ("stages", "interpolations", "uniform", "decoder_rounds"):
+            _require(getattr(self, name) >= 0, f"value.{name}", getattr(self, name), "at least 0")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Evaluation phase (section 3.5, appendix E)."""
+
+    episodes: int = 10
+    """Episodes of each environment and seed."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "episodes")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides the result of a run."""
+
+    family: str = "spaceship"
+    """The family of environments."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    policy_seeds: int = 5
+    """PPO policies trained in each environment."""
+    model_seeds: int = 5
+    """Models (autoencoders and value function) trained on the data of these policies."""
+    environment: SpaceshipOptions = field(default_factory=SpaceshipOptions)
+    ppo: PPOOptions = field(default_factory=PPOOptions)
+    collect: CollectOptions = field(default_factory=CollectOptions)
+    dynamics: AutoencoderOptions = field(default_factory=AutoencoderOptions)
+    policy: AutoencoderOptions = field(default_factory=AutoencoderOptions)
+    value: ValueOptions = field(default_factory=ValueOptions)
+    evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
+
+    def __post_init__(self) -> None:
+        _require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        _positive(self, "policy_seeds", "model_seeds")
+
+
+ENVIRONMENT_OPTIONS: dict[str, type] = {"spaceship": SpaceshipOptions}

@@ -1,0 +1,102 @@
+"""What varies: a family of environments that differ only in a hidden context (section 3.1 of the paper).
+
+A family names its contexts, splits them into training and test environments, and says how long an episode is
+and how many steps N_d may be spent on finding out which dynamics it is in. It does not simulate: an engine does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+Array = jax.Array
+State = Any  # a pytree; what it holds is the family's business
+
+
+class Box(NamedTuple):
+    """Bounds of an observation or action, each of shape [n]; infinite where unbounded."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return int(self.low.shape[0])
+
+
+class Outcome(NamedTuple):
+    """What an agent sees of one step: observation [..., o], reward [...] and whether the task ended [...]."""
+
+    observation: Array
+    reward: Array
+    terminated: Array
+
+
+class Split(NamedTuple):
+    """Environments of one split: their numbers as in the paper (from 1) and their contexts [n, c]."""
+
+    numbers: tuple[int, ...]
+    contexts: np.ndarray
+
+
+@runtime_checkable
+class Family(Protocol):
+    """The hidden contexts of a family and the task they all share."""
+
+    @property
+    def name(self) -> str:
+        """Name on the command line and in every table."""
+        ...
+
+    @property
+    def context_names(self) -> tuple[str, ...]:
+        """Names of the context's c numbers."""
+        ...
+
+    @property
+    def observation(self) -> Box:
+        """Bounds of the observation; the hidden context is never part of it."""
+        ...
+
+    @property
+    def action(self) -> Box:
+        """Bounds of the action; actions outside are clipped."""
+        ...
+
+    @property
+    def horizon(self) -> int:
+        """Longest episode, in steps."""
+        ...
+
+    @property
+    def probe_steps(self) -> int:
+        """N_d, the steps at the start of an episode from which the dynamics are inferred."""
+        ...
+
+    def train(self, seed: int) -> Split:
+        """Training environments."""
+        ...
+
+    def test(self, seed: int) -> Split:
+        """Test environments: only evaluation and the upper bound PPOenv may ask for these."""
+        ...
+
+
+@runtime_checkable
+class NativeFamily(Family, Protocol):
+    """A family whose physics is JAX code for one environment; the native engine batches it."""
+
+    def initial_state(self, key: Array, context: Array) -> State:
+        """State at the start of an episode."""
+        ...
+
+    def observe(self, state: State) -> Array:
+        """Observation [o] of a state."""
+        ...
+
+    def transition(self, context: Array, state: State, action: Array) -> tuple[State, Array, Array]:
+        """State, reward and end of the task after one action [a]."""
+        ...

@@ -1,0 +1,109 @@
+"""Spaceship (section 4.2 and appendix D.1): steer a unit charge through a room with two hidden charges to a door.
+
+The hidden context is an angle d; the two charges are q = radius * (cos d, sin d). A step moves the ship by
+
+    x <- x + (F_agent + F_env(x; d)) * dt^2 / 2,     F_env(x; d) = k * sum_i q_i (x - x_i) / (|x - x_i|^3 + eps)
+
+There is no velocity. The episode ends when the ship leaves the room (through a wall or the door), comes within
+`capture` of a charge, or has made `horizon` steps; only then is there a reward, exp(-decay * distance to the door).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.config import SpaceshipOptions
+from pdvf.families.base import Array, Box, Split
+
+
+class SpaceshipState(NamedTuple):
+    """Position [2] and steps made []."""
+
+    position: Array
+    time: Array
+
+
+@dataclass(frozen=True)
+class Spaceship:
+    """The Spaceship family; every constant is an option with the paper's default."""
+
+    options: SpaceshipOptions = SpaceshipOptions()
+    name = "spaceship"
+    context_names = ("angle",)
+
+    @property
+    def observation(self) -> Box:
+        """The ship's place in the room."""
+        return Box(np.zeros(2, np.float32), np.full(2, self.options.room, np.float32))
+
+    @property
+    def action(self) -> Box:
+        """The force of the ship's engine, clipped per component."""
+        force = np.full(2, self.options.force, np.float32)
+        return Box(-force, force)
+
+    @property
+    def horizon(self) -> int:
+        """Steps until an episode ends anyway."""
+        return self.options.horizon
+
+    @property
+    def probe_steps(self) -> int:
+        """N_d."""
+        return self.options.probe_steps
+
+    def train(self, seed: int) -> Split:
+        """Environments 1 to 15."""
+        return self._split(seed, 1, self.options.train_environments)
+
+    def test(self, seed: int) -> Split:
+        """Environments 16 to 20."""
+        return self._split(seed, self.options.train_environments + 1, self.options.environments)
+
+    def _split(self, seed: int, first: int, last: int) -> Split:
+        numbers = np.arange(1, self.options.environments + 1)
+        offset = np.zeros(numbers.shape)
+        if self.options.sampling == "interval":  # one draw for the whole circle, so that splits never overlap
+            offset = np.random.default_rng(seed).uniform(size=numbers.shape)
+        angles = (numbers - 1 + offset) * 2 * np.pi / self.options.environments
+        chosen = slice(first - 1, last)
+        return Split(tuple(int(n) for n in numbers[chosen]), angles[chosen, None].astype(np.float32))
+
+    def initial_state(self, key: Array, context: Array) -> SpaceshipState:
+        """The ship rests at the start; nothing is random."""
+        del key, context
+        return SpaceshipState(jnp.asarray(self.options.start, jnp.float32), jnp.zeros((), jnp.int32))
+
+    def observe(self, state: SpaceshipState) -> Array:
+        """The ship's place, inside the room."""
+        return jnp.clip(state.position, 0.0, self.options.room)
+
+    def field(self, context: Array, position: Array) -> Array:
+        """Force of the two charges on the ship, F_env [2]."""
+        o = self.options
+        charges = o.radius * jnp.stack([jnp.cos(context[0]), jnp.sin(context[0])])  # [2]
+        away = position - jnp.asarray(o.charges, jnp.float32)  # [2 charges, 2]
+        cubed = jnp.sum(away**2, axis=-1) ** 1.5
+        return o.strength * jnp.sum((charges / (cubed + o.softening))[:, None] * away, axis=0)
+
+    def transition(
+        self, context: Array, state: SpaceshipState, action: Array
+    ) -> tuple[SpaceshipState, Array, Array]:
+        """One step; reward only where the episode ends."""
+        o = self.options
+        if o.fixed_magnitude:
+            force = o.force * action / jnp.maximum(jnp.linalg.norm(action), 1e-8)
+        else:
+            force = jnp.clip(action, -o.force, o.force)
+        position = state.position + (force + self.field(context, state.position)) * o.dt**2 / 2
+        time = state.time + 1
+        outside = jnp.any((position <= 0.0) | (position >= o.room))
+        away = jnp.linalg.norm(position - jnp.asarray(o.charges, jnp.float32), axis=-1)
+        ended = outside | jnp.any(away < o.capture) | (time >= o.horizon)
+        distance = jnp.linalg.norm(position - jnp.asarray(o.door, jnp.float32))
+        reward = jnp.where(ended, jnp.exp(-o.decay * distance), 0.0)
+        return SpaceshipState(position, time), reward, ended

@@ -1,0 +1,98 @@
+"""Policies: actor and critic of appendix A.3, and how observations and actions are scaled."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.families.base import Array, Box
+
+
+class Scaler(eqx.Module):
+    """An affine map between physical units and numbers of order one: scaled = (x - centre) / width."""
+
+    centre: Array
+    width: Array
+
+    @classmethod
+    def from_box(cls, box: Box) -> Scaler:
+        """Bounds become -1 and 1; components without bounds keep their units."""
+        bounded = jnp.isfinite(box.low) & jnp.isfinite(box.high)
+        low, high = jnp.where(bounded, box.low, -1.0), jnp.where(bounded, box.high, 1.0)
+        return cls((low + high) / 2, (high - low) / 2)
+
+    @classmethod
+    def from_data(cls, data: Array, weight: Array) -> Scaler:
+        """Mean 0 and standard deviation 1 over data [..., n] where weight [...] is not 0."""
+        weight = weight[..., None] / jnp.sum(weight)
+        axes = tuple(range(data.ndim - 1))
+        mean = jnp.sum(weight * data, axes)
+        std = jnp.sqrt(jnp.sum(weight * (data - mean) ** 2, axes))
+        return cls(mean, jnp.maximum(std, 1e-6))
+
+    def scale(self, x: Array) -> Array:
+        """From physical units."""
+        return (x - self.centre) / self.width
+
+    def unscale(self, x: Array) -> Array:
+        """To physical units."""
+        return x * self.width + self.centre
+
+
+class Actor(eqx.Module):
+    """Mean of a Gaussian policy: two tanh layers and a linear one. Acts in scaled units."""
+
+    observation: Scaler
+    layers: tuple[eqx.nn.Linear, eqx.nn.Linear, eqx.nn.Linear]
+    log_std: Array
+
+    def __call__(self, observation: Array) -> Array:
+        """Mean action [a] in scaled units, where the bounds are -1 and 1, for an observation [o]."""
+        return _feed_forward(self.layers, self.observation.scale(observation))
+
+    def act(self, observation: Array) -> Array:
+        """The action [a] that is carried out when nothing is sampled: the mean inside the bounds."""
+        return jnp.clip(self(observation), -1.0, 1.0)
+
+
+class Critic(eqx.Module):
+    """Value of an observation: two tanh layers and a linear one."""
+
+    observation: Scaler
+    layers: tuple[eqx.nn.Linear, eqx.nn.Linear, eqx.nn.Linear]
+
+    def __call__(self, observation: Array) -> Array:
+        """Value [] of an observation [o]."""
+        return _feed_forward(self.layers, self.observation.scale(observation))[0]
+
+
+def make_actor_critic(observation: Box, action: Box, hidden: int, key: Array) -> tuple[Actor, Critic]:
+    """Fresh networks; the critic starts at exactly 0.
+
+    A sparse reward is about 1e-7 at first, so the noise of an ordinary initialisation of the critic would swamp
+    every advantage (docs/decisions/0003-ppo.md).
+    """
+    actor_key, critic_key = jax.random.split(key)
+    scaler = Scaler.from_box(observation)
+    actor = Actor(scaler, _layers(observation.size, hidden, action.size, 0.01, actor_key), jnp.zeros(action.size))
+    critic = Critic(scaler, _layers(observation.size, hidden, 1, 0.0, critic_key))
+    return actor, critic
+
+
+def _layers(inputs: int, hidden: int, outputs: int, last: float, key: Array):
+    keys = jax.random.split(key, 3)
+    sizes = ((inputs, hidden, 2**0.5), (hidden, hidden, 2**0.5), (hidden, outputs, last))
+    return tuple(_orthogonal(i, o, gain, k) for (i, o, gain), k in zip(sizes, keys, strict=True))
+
+
+def _orthogonal(inputs: int, outputs: int, gain: float, key: Array) -> eqx.nn.Linear:
+    linear = eqx.nn.Linear(inputs, outputs, key=key)
+    weight = jax.nn.initializers.orthogonal(gain)(key, (outputs, inputs))
+    return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(outputs)))
+
+
+def _feed_forward(layers, x: Array) -> Array:
+    for layer in layers[:-1]:
+        x = jnp.tanh(layer(x))
+    return layers[-1](x)

@@ -1,0 +1,205 @@
+"""Proximal policy optimisation, written for one policy; the ensemble is a leading axis added by `vmap`.
+
+Section 3.2 and appendices A.3, B and C of the paper.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from pdvf.config import PPOOptions
+from pdvf.engines.base import Engine
+from pdvf.families.base import Array, State
+from pdvf.rl.gae import advantages
+from pdvf.rl.networks import Actor, Critic, Scaler, make_actor_critic
+
+
+class TrainState(NamedTuple):
+    """Everything a policy's training needs to go on: stopped and resumed, it gives the same bits."""
+
+    actor: Actor
+    critic: Critic
+    optimiser: optax.OptState
+    simulator: State
+    observation: Array  # [n, o]
+    time: Array  # [n] steps made in the episode under way
+    returns: Array  # [n] return of the episode under way
+    key: Array
+    update: Array  # [] updates made
+
+
+class Batch(NamedTuple):
+    """Steps of one update, [T, n, ...] or flat [T * n, ...]."""
+
+    observation: Array
+    action: Array  # scaled, as sampled, before clipping
+    log_prob: Array
+    advantage: Array
+    target: Array
+
+
+class Metrics(NamedTuple):
+    """Scalars of one update."""
+
+    episode_return: Array  # mean over the episodes that ended; not a number when none did
+    episodes: Array
+    policy_loss: Array
+    value_loss: Array
+    std: Array
+
+
+def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) -> TrainState:
+    """A fresh policy for the environment with this context [c]."""
+    network_key, reset_key, key = jax.random.split(key, 3)
+    family = engine.family
+    actor, critic = make_actor_critic(family.observation, family.action, options.hidden, network_key)
+    n = options.environments
+    simulator, observation = engine.reset(jax.random.split(reset_key, n), jnp.tile(context, (n, 1)))
+    zeros = jnp.zeros(n)
+    return TrainState(
+        actor,
+        critic,
+        _optimiser(options).init(_trainable((actor, critic))),
+        simulator,
+        observation,
+        zeros.astype(jnp.int32),
+        zeros,
+        key,
+        jnp.zeros((), jnp.int32),
+    )
+
+
+def train(
+    engine: Engine, options: PPOOptions, context: Array, state: TrainState, updates: int
+) -> tuple[TrainState, Metrics]:
+    """Some updates of one policy; metrics are [updates]."""
+
+    def update(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
+        key, collect_key, learn_key = jax.random.split(state.key, 3)
+        state, batch, episode_return, episodes = _collect(engine, options, context, state, collect_key)
+        state, policy_loss, value_loss = _learn(options, state, batch, learn_key)
+        state = state._replace(key=key, update=state.update + 1)
+        std = jnp.mean(jnp.exp(state.actor.log_std))
+        return state, Metrics(episode_return, episodes, policy_loss, value_loss, std)
+
+    return jax.lax.scan(update, state, None, updates)
+
+
+def log_density(mean: Array, log_std: Array, action: Array) -> Array:
+    """Log density [...] of a Gaussian with diagonal covariance at actions [..., a]."""
+    scaled = (action - mean) * jnp.exp(-log_std)
+    return jnp.sum(-0.5 * scaled**2 - log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+
+
+def loss(networks: tuple[Actor, Critic], batch: Batch, options: PPOOptions) -> tuple[Array, tuple[Array, Array]]:
+    """Clipped surrogate, critic's squared error and entropy bonus for a flat batch [m, ...]."""
+    actor, critic = networks
+    log_prob = log_density(jax.vmap(actor)(batch.observation), actor.log_std, batch.action)
+    ratio = jnp.exp(log_prob - batch.log_prob)
+    clipped = jnp.clip(ratio, 1 - options.clip, 1 + options.clip)
+    policy_loss = -jnp.mean(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
+    value_loss = 0.5 * jnp.mean((jax.vmap(critic)(batch.observation) - batch.target) ** 2)
+    entropy = jnp.sum(actor.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
+    total = policy_loss + options.value_coefficient * value_loss - options.entropy_coefficient * entropy
+    return total, (policy_loss, value_loss)
+
+
+def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainState, key: Array):
+    """Plays T steps in n copies of the environment, and estimates advantages."""
+    n, horizon = options.environments, engine.family.horizon
+    contexts = jnp.tile(context, (n, 1))
+    action_scaler = Scaler.from_box(engine.family.action)
+    std = jnp.exp(state.actor.log_std)
+    noise_key, reset_key = jax.random.split(key)
+    noise = jax.random.normal(noise_key, (options.rollout, n, engine.family.action.size))
+    reset_keys = jax.random.split(reset_key, options.rollout)
+
+    def step(carry, row):
+        simulator, observation, time, returns = carry
+        noise_t, reset_key_t = row
+        action = jax.vmap(state.actor)(observation) + std * noise_t
+        simulator, outcome = engine.step(contexts, simulator, action_scaler.unscale(jnp.clip(action, -1, 1)))
+        time, returns = time + 1, returns + outcome.reward
+        stopped = outcome.terminated | (time >= horizon)
+        fresh, fresh_observation = engine.reset(jax.random.split(reset_key_t, n), contexts)
+        simulator = jax.tree.map(lambda a, b: _where(stopped, a, b), fresh, simulator)
+        next_observation = _where(stopped, fresh_observation, outcome.observation)
+        carry = (simulator, next_observation, jnp.where(stopped, 0, time), jnp.where(stopped, 0.0, returns))
+        terminated, stopped = outcome.terminated.astype(jnp.float32), stopped.astype(jnp.float32)
+        return carry, (observation, action, outcome.observation, outcome.reward, terminated, stopped, returns)
+
+    carry = (state.simulator, state.observation, state.time, state.returns)
+    carry, rows = jax.lax.scan(step, carry, (noise, reset_keys))
+    observation, action, following, reward, terminated, stopped, returns = rows
+    value = jax.vmap(jax.vmap(state.critic))
+    values = value(observation)
+    advantage = advantages(
+        reward, values, value(following), terminated, stopped, options.discount, options.gae_lambda
+    )
+    mean = jax.vmap(jax.vmap(state.actor))(observation)
+    log_prob = log_density(mean, state.actor.log_std, action)
+    batch = Batch(observation, action, log_prob, advantage, advantage + values)
+    episodes = jnp.sum(stopped)
+    state = state._replace(simulator=carry[0], observation=carry[1], time=carry[2], returns=carry[3])
+    return state, batch, jnp.sum(returns * stopped) / episodes, episodes
+
+
+def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
+    """Epochs of minibatches; advantages are normalised over the whole batch."""
+    batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    centred = batch.advantage - jnp.mean(batch.advantage)
+    batch = batch._replace(advantage=centred / (jnp.std(batch.advantage) + 1e-12))
+    size = batch.advantage.shape[0]
+    optimiser = _optimiser(options)
+    trainable, fixed = eqx.partition((state.actor, state.critic), _is_trainable((state.actor, state.critic)))
+
+    def minibatch(carry, chosen: Batch):
+        trainable, optimiser_state = carry
+        gradient, losses = jax.grad(
+            lambda t: loss(eqx.combine(t, fixed), chosen, options), has_aux=True
+        )(trainable)
+        updates, optimiser_state = optimiser.update(gradient, optimiser_state)
+        return (optax.apply_updates(trainable, updates), optimiser_state), losses
+
+    def epoch(carry, key: Array):
+        order = jax.random.permutation(key, size).reshape(options.minibatches, -1)
+        return jax.lax.scan(minibatch, carry, jax.tree.map(lambda x: x[order], batch))
+
+    carry = (trainable, state.optimiser)
+    (trainable, optimiser_state), losses = jax.lax.scan(epoch, carry, jax.random.split(key, options.epochs))
+    actor, critic = eqx.combine(trainable, fixed)
+    policy_loss, value_loss = (jnp.mean(x) for x in losses)
+    return state._replace(actor=actor, critic=critic, optimiser=optimiser_state), policy_loss, value_loss
+
+
+def _optimiser(options: PPOOptions) -> optax.GradientTransformation:
+    """Adam with a step size that falls linearly to 0 over the whole training.
+
+    Its epsilon of 1e-5 is part of the recipe: while returns are far below it, the critic hardly moves.
+    """
+    updates = options.updates_per_checkpoint * options.checkpoints
+    schedule = optax.linear_schedule(options.learning_rate, 0.0, updates * options.epochs * options.minibatches)
+    return optax.chain(
+        optax.clip_by_global_norm(options.max_gradient_norm), optax.adam(schedule, eps=1e-5)
+    )
+
+
+def _is_trainable(networks: tuple[Actor, Critic]):
+    """A tree of booleans: weights are trained, scalers are not."""
+    return jax.tree.map(
+        lambda leaf: not isinstance(leaf, Scaler), networks, is_leaf=lambda leaf: isinstance(leaf, Scaler)
+    )
+
+
+def _trainable(networks: tuple[Actor, Critic]):
+    return eqx.filter(networks, _is_trainable(networks))
+
+
+def _where(condition: Array, a: Array, b: Array) -> Array:
+    """Rows of a where the condition [n] holds, else of b; a and b are [n, ...]."""
+    return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
