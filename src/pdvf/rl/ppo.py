@@ -75,19 +75,23 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
 
 
 def train(
-    engine: Engine, options: PPOOptions, context: Array, state: TrainState, updates: int
+    engine: Engine, options: PPOOptions, context: Array, state: TrainState, shuffle: Array, updates: int
 ) -> tuple[TrainState, Metrics]:
-    """Some updates of one policy; metrics are [updates]."""
+    """Some updates of one policy; metrics are [updates].
 
-    def update(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
-        key, collect_key, learn_key = jax.random.split(state.key, 3)
+    The key `shuffle` orders the minibatches. An ensemble shares it, so that one sort serves every policy: sorting
+    for each of them would take a quarter of the time on a CPU.
+    """
+
+    def update(state: TrainState, shuffle: Array) -> tuple[TrainState, Metrics]:
+        key, collect_key = jax.random.split(state.key)
         state, batch, episode_return, episodes = _collect(engine, options, context, state, collect_key)
-        state, policy_loss, value_loss = _learn(options, state, batch, learn_key)
+        state, policy_loss, value_loss = _learn(options, state, batch, shuffle)
         state = state._replace(key=key, update=state.update + 1)
         std = jnp.mean(jnp.exp(state.actor.log_std))
         return state, Metrics(episode_return, episodes, policy_loss, value_loss, std)
 
-    return jax.lax.scan(update, state, None, updates)
+    return jax.lax.scan(update, state, jax.random.split(shuffle, updates))
 
 
 def log_density(mean: Array, log_std: Array, action: Array) -> Array:

@@ -1,0 +1,67 @@
+"""What a user deploys: a trained PD-VF that adapts within one episode (section 3.5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from pdvf.engines.base import Engine
+from pdvf.families.base import Array
+from pdvf.rl.rollout import Steps
+from pdvf.value.aggregate import ReturnScale, optimal_embeddings
+from pdvf.value.body import Body, Probed
+from pdvf.value.quadratic import QuadraticValue
+
+
+class Adapter(eqx.Module):
+    """A trained PD-VF: probe, encoder, decoder, value function and what they need to know of their training."""
+
+    body: Body
+    value: QuadraticValue  # [M, ...]
+    scale: ReturnScale
+    train_z_d: Array  # [E, d] dynamics embedding of each training environment
+    train_z_pi: Array  # [B, e] embeddings of the training policies
+
+
+class Selector(Protocol):
+    """How a policy embedding is chosen once the dynamics are known; it may not touch the environment."""
+
+    def __call__(self, adapter: Adapter, probed: Probed) -> tuple[Array, Array]:
+        """Policy embeddings [n, e] and the returns [n] it expects of them."""
+        ...
+
+
+class ClosedForm:
+    """The paper's choice: the top eigenvector of A(s0, z_d).
+
+    Its sign is arbitrary and does not matter: the decoder plays z and -z alike.
+    """
+
+    def __call__(self, adapter: Adapter, probed: Probed) -> tuple[Array, Array]:
+        """OPEs [n, e] and their predicted returns [n]."""
+        z_pi, value = optimal_embeddings(adapter.value, probed.s0, probed.z_d)
+        return z_pi, adapter.scale.unscale(value)
+
+
+class Adaptation(NamedTuple):
+    """n adapted episodes."""
+
+    returns: Array  # [n]
+    predicted: Array  # [n]
+    z_d: Array  # [n, d]
+    z_pi: Array  # [n, e]
+    steps: Steps  # [T, n, ...]
+
+
+def adapt_episodes(
+    engine: Engine, adapter: Adapter, contexts: Array, selector: Selector, probe_key: Array, play_key: Array
+) -> Adaptation:
+    """One honest episode for each context [n, c]: probe, infer, select, act to the end; probing steps count."""
+    probed = adapter.body.begin(engine, contexts, probe_key)
+    z_pi, predicted = selector(adapter, probed)
+    returns, rest = adapter.body.finish(engine, contexts, probed, z_pi, play_key, record=True)
+    assert rest is not None
+    steps = Steps(*(jnp.concatenate([a, b]) for a, b in zip(probed.steps, rest, strict=True)))
+    return Adaptation(returns, predicted, probed.z_d, z_pi, steps)

@@ -1,0 +1,1 @@
+"""Embeddings of policies and of dynamics (section 3.3)."""

@@ -1,0 +1,498 @@
+"""PD-VF, phase by phase, in the paper's order. Who reads only this file knows what the method does.
+
+Each phase is a sequence of stages: `start` makes its first state, `advance` makes one stage of progress, `finish`
+hands over its artefacts. States and artefacts are pytrees of arrays, so a run can stop after any stage and go on to
+the same result. Nothing here knows files; `runs` saves, `cli` shows.
+
+    ReinforcementLearning   policies for every environment                                   (section 3.2)
+    Collection              their trajectories in every training environment                 (section 3.2)
+    SelfSupervised          dynamics embeddings z_d and policy embeddings z_pi               (section 3.3)
+    Supervised              value function W(s0, z_pi, z_d), aggregation for decoder and W   (section 3.4)
+    Evaluation              one episode in each environment                                  (section 3.5)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.adapt import Adaptation, Adapter, ClosedForm, adapt_episodes
+from pdvf.baselines.nearest import nearest_policies
+from pdvf.config import Config
+from pdvf.embed import dynamics, fit, policy
+from pdvf.embed.data import Trajectories, collect, training_episodes
+from pdvf.embed.dynamics import DynamicsAutoencoder
+from pdvf.embed.policy import PolicyAutoencoder, encode_episode
+from pdvf.engines import Engine, make_engine
+from pdvf.families import make_family
+from pdvf.families.base import Array
+from pdvf.parallel import spread
+from pdvf.rl import ppo
+from pdvf.rl.networks import Actor
+from pdvf.rl.rollout import episode_returns
+from pdvf.value import aggregate
+from pdvf.value.aggregate import Labelled, ReturnScale
+from pdvf.value.body import Body, Scores
+from pdvf.value.quadratic import QuadraticValue
+
+EMBED_STAGES = 20
+PROBE_NOISE = 0.3  # of the action's range, while W is trained; test episodes are probed without noise
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A configuration with the family and engine it names. Only `everywhere` knows the test environments."""
+
+    config: Config
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What simulates."""
+        return make_engine(make_family(self.config))
+
+    @cached_property
+    def contexts(self) -> Array:
+        """Contexts [E, c] of the training environments."""
+        return jnp.asarray(self.engine.family.train(self.config.seed).contexts)
+
+    @cached_property
+    def everywhere(self) -> Array:
+        """Contexts of training and test environments, for the upper bound PPOenv and for evaluation only."""
+        return jnp.concatenate([self.contexts, jnp.asarray(self.engine.family.test(self.config.seed).contexts)])
+
+    def key(self, phase: int) -> Array:
+        """The random key of a phase."""
+        return jax.random.fold_in(jax.random.key(self.config.seed), phase)
+
+    def model_keys(self, phase: int) -> Array:
+        """One key for each model seed [S]."""
+        return jax.random.split(self.key(phase), self.config.model_seeds)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Phase 1: reinforcement learning
+
+
+class Ensemble(NamedTuple):
+    """Policies in training [P, ...] and the checkpoints kept of them [K, P, ...]; P = environments x policy seeds."""
+
+    state: ppo.TrainState
+    kept: Actor
+
+
+@dataclass(frozen=True)
+class ReinforcementLearning:
+    """Trains `policy_seeds` policies in every environment; a stage ends with a checkpoint that is kept.
+
+    Policies of the test environments are trained in the same program, for the upper bound PPOenv alone: they share
+    no data with the others and leave in an artefact of their own, which only evaluation reads.
+    """
+
+    problem: Problem
+    name = "train"
+
+    @property
+    def stages(self) -> int:
+        """One for each kept checkpoint."""
+        return self.problem.config.ppo.checkpoints
+
+    @cached_property
+    def contexts(self) -> Array:
+        """Context [P, c] of each policy, environment by environment."""
+        return jnp.repeat(self.problem.everywhere, self.problem.config.policy_seeds, axis=0)
+
+    def start(self) -> Ensemble:
+        """Untrained policies."""
+        engine, options = self.problem.engine, self.problem.config.ppo
+        keys = jax.random.split(self.problem.key(1), self.contexts.shape[0])
+        state = jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key))(self.contexts, keys)
+        return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
+
+    def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Array]]:
+        """All policies learn until the next checkpoint."""
+        shuffle = jax.random.fold_in(self.problem.key(2), stage)
+        state, metrics = self._train(shuffle, (self.contexts, ensemble.state))
+        kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), ensemble.kept, state.actor)
+        shaped = metrics.episode_return.reshape(self.problem.everywhere.shape[0], -1, metrics.std.shape[-1])
+        train = self.problem.contexts.shape[0]
+        summary = {
+            "return_per_environment": jnp.nanmean(shaped[:, :, -5:], axis=(1, 2)),
+            "train_return": jnp.nanmean(shaped[:train, :, -5:]),
+            "policy_loss": jnp.mean(metrics.policy_loss),
+            "value_loss": jnp.mean(metrics.value_loss),
+            "std": jnp.mean(metrics.std[:, -1]),
+            "curve": jnp.nanmean(shaped, axis=1),
+        }
+        return Ensemble(state, kept), summary
+
+    @cached_property
+    def _train(self):
+        engine, options = self.problem.engine, self.problem.config.ppo
+
+        def train(shuffle: Array, split: tuple[Array, ppo.TrainState]):
+            def one(context: Array, state: ppo.TrainState):
+                return ppo.train(engine, options, context, state, shuffle, options.updates_per_checkpoint)
+
+            return jax.vmap(one)(*split)
+
+        return spread(train)
+
+    def finish(self, ensemble: Ensemble) -> dict[str, Actor]:
+        """`policies` [K, E, seeds, ...] of the training environments and `upper_bound` of the test environments."""
+        train = self.problem.contexts.shape[0]
+        shape = (self.problem.everywhere.shape[0], self.problem.config.policy_seeds)
+        kept = jax.tree.map(lambda x: x.reshape(x.shape[0], *shape, *x.shape[2:]), ensemble.kept)
+        return {
+            "policies": jax.tree.map(lambda x: x[:, :train], kept),
+            "upper_bound": jax.tree.map(lambda x: x[-1, train:], kept),
+        }
+
+
+def flat_policies(policies: Actor) -> Actor:
+    """All kept policies [C, ...] of [K, E, seeds, ...], the finished ones last."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), policies)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Phase 2: self-supervised learning
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Every kept policy plays in every training environment."""
+
+    problem: Problem
+    policies: Actor
+    name = "collect"
+    stages = 1
+
+    def start(self) -> tuple[()]:
+        """Nothing is carried over."""
+        return ()
+
+    def advance(self, state: tuple[()], stage: int) -> tuple[Trajectories, dict[str, Array]]:
+        """All episodes of all policies."""
+        del state, stage
+        engine, contexts = self.problem.engine, self.problem.contexts
+        episodes = self.problem.config.collect.episodes
+        actors = flat_policies(self.policies)
+        keys = jax.random.split(self.problem.key(3), actors.log_std.shape[0])
+        play = spread(
+            lambda _, split: jax.lax.map(
+                lambda row: collect(engine, contexts, episodes, *row), split, batch_size=64
+            )
+        )
+        trajectories = play((), (actors, keys))
+        quantiles = jnp.quantile(trajectories.returns, jnp.array([0.1, 0.5, 0.9]))
+        return trajectories, {"mean_return": jnp.mean(trajectories.returns), "return_quantiles": quantiles}
+
+    def finish(self, trajectories: Trajectories) -> dict[str, Trajectories]:
+        """`trajectories` [C, E, J, T, ...]."""
+        return {"trajectories": trajectories}
+
+
+class Autoencoders(NamedTuple):
+    """Both autoencoders in training, [S, ...]."""
+
+    dynamics: fit.Fit[DynamicsAutoencoder]
+    policy: fit.Fit[PolicyAutoencoder]
+
+
+@dataclass(frozen=True)
+class SelfSupervised:
+    """Trains the dynamics and the policy autoencoder, [S] of each; those with the lowest held-out loss are kept."""
+
+    problem: Problem
+    trajectories: Trajectories
+    name = "embed"
+    stages = EMBED_STAGES
+
+    def start(self) -> Autoencoders:
+        """Untrained autoencoders."""
+        config = self.problem.config
+
+        def one(key: Array) -> Autoencoders:
+            keys = jax.random.split(key, 4)
+            return Autoencoders(
+                fit.start(
+                    dynamics.make(self.trajectories, config.dynamics, keys[0]), self._optimiser("dynamics"), keys[1]
+                ),
+                fit.start(
+                    policy.make(self.trajectories, config.policy, keys[2]), self._optimiser("policy"), keys[3]
+                ),
+            )
+
+        return jax.vmap(one)(self.problem.model_keys(4))
+
+    def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
+        """A twentieth of the epochs of both."""
+        del stage
+        d, d_metrics = self._dynamics(self.trajectories, state.dynamics)
+        p, p_metrics = self._policy(self.trajectories, state.policy)
+        metrics = {f"dynamics_{k}": v for k, v in d_metrics.items()} | {f"policy_{k}": v for k, v in p_metrics.items()}
+        return Autoencoders(d, p), metrics
+
+    @cached_property
+    def _dynamics(self):
+        options, probe_steps = self.problem.config.dynamics, self.problem.engine.family.probe_steps
+        optimiser = self._optimiser("dynamics")
+
+        def advance(trajectories: Trajectories, state: fit.Fit[DynamicsAutoencoder]):
+            def loss(model: DynamicsAutoencoder, key: Array, held_out: bool = False) -> Array:
+                return dynamics.loss(model, trajectories, probe_steps, options.batch, key, held_out)
+
+            return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("dynamics"))
+
+        return spread(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+
+    @cached_property
+    def _policy(self):
+        options = self.problem.config.policy
+        optimiser = self._optimiser("policy")
+
+        def advance(trajectories: Trajectories, state: fit.Fit[PolicyAutoencoder]):
+            def loss(model: PolicyAutoencoder, key: Array, held_out: bool = False) -> Array:
+                return policy.loss(model, trajectories, options.set_size, options.batch, key, held_out)
+
+            return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("policy"))
+
+        return spread(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+
+    def finish(self, state: Autoencoders) -> dict[str, object]:
+        """`dynamics` and `policy` autoencoders [S, ...], the best of each."""
+        return {"dynamics": state.dynamics.best, "policy": state.policy.best}
+
+    def _updates(self, which: str) -> int:
+        options = getattr(self.problem.config, which)
+        total = options.epochs * max(training_episodes(self.trajectories) // options.batch, 1)
+        return max(total // self.stages, 1)
+
+    def _optimiser(self, which: str):
+        rate = getattr(self.problem.config, which).learning_rate
+        return fit.cosine_adam(rate, self._updates(which) * self.stages)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Phase 3: supervised learning
+
+
+class Learning(NamedTuple):
+    """The supervised phase under way, for one model seed; the phase holds [S, ...]."""
+
+    body: Body
+    bank: Array  # [C, E, e] embeddings of the training policies
+    labelled: Labelled  # aggregated states for the decoder
+    labels: Array  # [] how many of its rows are filled
+    original: Scores  # embeddings scored before training
+    aggregated: Scores  # OPEs and the returns they got
+    filled: Array  # [] how many of its rows are filled
+    scale: ReturnScale
+    value: fit.Fit[QuadraticValue]  # M members together
+    best: QuadraticValue
+    best_loss: Array
+    key: Array
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Aggregates data for the policy decoder, then trains the value function with aggregation.
+
+    The decoder comes first: a change of it would make every return that W has learned from stale.
+    """
+
+    problem: Problem
+    policies: Actor  # [K, E, seeds, ...]
+    trajectories: Trajectories
+    dynamics: DynamicsAutoencoder  # [S, ...]
+    policy: PolicyAutoencoder  # [S, ...]
+    name = "fit"
+
+    @property
+    def stages(self) -> int:
+        """Rounds for the decoder, the initial training of W, stages of aggregation."""
+        return self.problem.config.value.decoder_rounds + 1 + self.problem.config.value.stages
+
+    @cached_property
+    def experts(self) -> Actor:
+        """All kept policies [C, ...]."""
+        return flat_policies(self.policies)
+
+    @cached_property
+    def probe(self) -> Actor:
+        """The finished policy with the best mean return over the training environments: it probes, always."""
+        finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), self.policies)
+        returns = transfer(self.problem.engine, self.problem.contexts, finished, self.problem.key(5))
+        best = jnp.argmax(jnp.mean(returns, axis=1))
+        return jax.tree.map(lambda x: x[best], finished)
+
+    def start(self) -> Learning:
+        """Embeds the training policies and makes room for what will be aggregated."""
+        return jax.vmap(self._start)(self.dynamics, self.policy, self.problem.model_keys(6))
+
+    def _start(self, dynamics: DynamicsAutoencoder, policy: PolicyAutoencoder, key: Array) -> Learning:
+        config = self.problem.config
+        options = config.value
+        key, encode_key, member_key, fit_key = jax.random.split(key, 4)
+        first = jax.tree.map(lambda x: x[:, :, 0], self.trajectories)  # one training episode a pair
+        keys = jax.random.split(encode_key, first.returns.shape)
+        encode = jax.vmap(lambda row: encode_episode(policy, row[0], config.policy.set_size, row[1]))
+        bank = jax.lax.map(encode, (first, keys))
+        e, d = bank.shape[-1], config.dynamics.embedding
+        environments, o = self.problem.contexts.shape[0], first.observation.shape[-1]
+        a, steps = first.action.shape[-1], first.valid.shape[-1] - self.problem.engine.family.probe_steps
+
+        def scores(rows: int) -> Scores:
+            pairs = (rows, environments)
+            return Scores(jnp.zeros((rows, e)), jnp.zeros((*pairs, o)), jnp.zeros((*pairs, d)), jnp.zeros(pairs))
+
+        rows = self._label_rows * options.decoder_rounds or 1
+        labelled = Labelled(
+            jnp.zeros((rows, e)),
+            jnp.zeros((rows, steps, o)),
+            jnp.zeros((rows, steps, a)),
+            jnp.zeros((rows, steps), bool),
+        )
+        members = aggregate.make_members(dynamics.observation, d, e, options, member_key)
+        empty = jnp.zeros((), jnp.int32)
+        return Learning(
+            Body(self.probe, dynamics, policy.decoder),
+            bank,
+            labelled,
+            empty,
+            scores(bank.shape[0] * 2 + options.interpolations + options.uniform),
+            scores(max(options.stages, 1) * environments * options.probes),
+            empty,
+            ReturnScale(jnp.zeros(()), jnp.ones(())),
+            fit.start(members, self._value_optimiser(0), fit_key),
+            members,
+            jnp.full((), jnp.inf),
+            key,
+        )
+
+    def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Array]]:
+        """One round for the decoder, the initial training of W, or one stage of aggregation."""
+        rounds = self.problem.config.value.decoder_rounds
+        program = self._decoder_round if stage < rounds else self._initial if stage == rounds else self._stage
+        return program((self.experts, self.trajectories), state)
+
+    @cached_property
+    def _decoder_round(self):
+        return self._program(self._aggregate_decoder)
+
+    @cached_property
+    def _initial(self):
+        return self._program(self._initial_value)
+
+    @cached_property
+    def _stage(self):
+        return self._program(self._aggregate_value)
+
+    def _program(self, function):
+        return spread(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
+
+    def _aggregate_decoder(self, experts: Actor, trajectories: Trajectories, state: Learning):
+        """States that decoded embeddings visit, labelled by the experts they came from; then the decoder learns."""
+        options, config = self.problem.config.value, self.problem.config.policy
+        key, visit_key, fit_key = jax.random.split(state.key, 3)
+        visited = aggregate.visit_and_label(
+            self.problem.engine, self.problem.contexts, state.body, experts, state.bank, self._label_rows, visit_key
+        )
+        labelled = aggregate.append(state.labelled, visited, state.labels)
+        labels = state.labels + self._label_rows
+        original = aggregate.original_labels(trajectories, state.bank)
+        count = config.batch * policy.DECODED
+        updates = options.decoder_epochs * max(original.z_pi.shape[0] // config.batch, 1)
+        optimiser = fit.cosine_adam(config.learning_rate, updates)
+
+        def loss(decoder, key: Array) -> Array:
+            return aggregate.decoder_loss(decoder, original, labelled, labels, count, key)
+
+        trained, metrics = fit.advance(
+            fit.start(state.body.decoder, optimiser, fit_key), optimiser, loss, loss, updates
+        )
+        body = Body(state.body.probe, state.body.dynamics, trained.model)
+        state = state._replace(body=body, labelled=labelled, labels=labels, key=key)
+        return state, {"decoder_loss": metrics["loss"]}
+
+    def _initial_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
+        """Scores the embeddings of training policies and others near and far, then trains W on these returns."""
+        del experts, trajectories
+        options = self.problem.config.value
+        key, extra_key, order_key, score_key = jax.random.split(state.key, 4)
+        environments = jnp.arange(2) * (state.bank.shape[1] // 2)
+        known = state.bank[:, environments].reshape(-1, state.bank.shape[-1])
+        extra = aggregate.extra_embeddings(state.bank.reshape(-1, state.bank.shape[-1]), options, extra_key)
+        z_pi = jax.random.permutation(order_key, jnp.concatenate([known, extra]))
+        engine, contexts = self.problem.engine, self.problem.contexts
+        original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
+        scale = ReturnScale(jnp.min(original.returns), jnp.max(original.returns))
+        state = state._replace(original=original, scale=scale, key=key)
+        return self._learn_value(state, options.epochs)
+
+    def _aggregate_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
+        """Plays the OPEs of the training environments, keeps what they got, then W learns from all of it."""
+        del experts, trajectories
+        options = self.problem.config.value
+        key, play_key = jax.random.split(state.key)
+        engine, contexts = self.problem.engine, self.problem.contexts
+        members = state.value.model
+        scores, predicted, own = aggregate.play_optimal(
+            engine, contexts, state.body, members, options.probes, PROBE_NOISE, play_key
+        )
+        aggregated = aggregate.append(state.aggregated, scores, state.filled)
+        filled = state.filled + scores.z_pi.shape[0]
+        error = jnp.mean((predicted - state.scale.scale(own))[::2] ** 2)
+        state = state._replace(aggregated=aggregated, filled=filled, key=key)
+        state, metrics = self._learn_value(state, options.stage_epochs)
+        return state, metrics | {"optimal_return": jnp.mean(own[::2]), "optimal_error": error}
+
+    def _learn_value(self, state: Learning, epochs: int) -> tuple[Learning, dict[str, Array]]:
+        options = self.problem.config.value
+        optimiser = self._value_optimiser(epochs)
+
+        def loss(members: QuadraticValue, key: Array, held_out: bool = False) -> Array:
+            return aggregate.value_loss(
+                members, state.original, state.aggregated, state.filled, state.scale, options.batch, key, held_out
+            )
+
+        begun = state.value._replace(optimiser=optimiser.init(state.value.model))
+        value, metrics = fit.advance(begun, optimiser, loss, lambda m, k: loss(m, k, True), self._updates(epochs))
+        held_out = metrics["held_out_loss"]
+        return state._replace(value=value, best=value.best, best_loss=held_out), metrics
+
+    def finish(self, state: Learning) -> dict[str, Adapter]:
+        """`adapter` [S, ...]: what adapts to a new environment."""
+
+        def one(state: Learning) -> Adapter:
+            contexts = self.problem.contexts
+            probed = state.body.begin(self.problem.engine, contexts, state.key)
+            bank = state.bank.reshape(-1, state.bank.shape[-1])
+            return Adapter(state.body, state.value.model, state.scale, probed.z_d, bank)
+
+        return {"adapter": jax.vmap(one)(state)}
+
+    @property
+    def _label_rows(self) -> int:
+        return 8 * self.experts.log_std.shape[0]
+
+    def _updates(self, epochs: int) -> int:
+        options = self.problem.config.value
+        rows = 2 * self.experts.log_std.shape[0] + options.interpolations + options.uniform
+        return epochs * max(rows * self.problem.contexts.shape[0] // options.batch, 1)
+
+    def _value_optimiser(self, epochs: int):
+        return aggregate.value_optimiser(self.problem.config.value, self._updates(epochs))
+
+
+def transfer(engine: Engine, contexts: Array, actors: Actor, key: Array) -> Array:
+    """Returns [P, E] of policies [P, ...] without noise in contexts [E, c]."""
+
+    def one(actor: Actor, key: Array) -> Array:
+        return episode_returns(engine, contexts, lambda s, _: jax.vmap(actor)(s), key)
+
+    return jax.vmap(one)(actors, jax.random.split(key, actors.log_std.shape[0]))

@@ -1,0 +1,70 @@
+"""Plays episodes of anything that acts, from start to end and without restarting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pdvf.engines.base import Engine
+from pdvf.families.base import Array, State
+from pdvf.rl.networks import Scaler
+
+Act = Callable[[Array, Array], Array]
+"""From observations [n, o] and a key to scaled actions [n, a]; they are clipped to -1 and 1."""
+
+
+class Episodes(NamedTuple):
+    """n episodes under way."""
+
+    simulator: State
+    observation: Array  # [n, o]
+    alive: Array  # [n]
+    returns: Array  # [n]
+
+
+class Steps(NamedTuple):
+    """T steps of n episodes, [T, n, ...]; `valid` says which were made before the episode ended."""
+
+    observation: Array
+    action: Array  # scaled, as carried out
+    next_observation: Array
+    valid: Array
+
+
+def begin(engine: Engine, contexts: Array, key: Array) -> Episodes:
+    """Episodes at their start, one for each context [n, c]."""
+    n = contexts.shape[0]
+    simulator, observation = engine.reset(jax.random.split(key, n), contexts)
+    return Episodes(simulator, observation, jnp.ones(n, bool), jnp.zeros(n))
+
+
+def play(
+    engine: Engine, contexts: Array, episodes: Episodes, act: Act, key: Array, steps: int, record: bool = True
+) -> tuple[Episodes, Steps | None]:
+    """Goes on for some steps; an episode that has ended stays as it is. Steps are kept when `record` is set."""
+    scaler = Scaler.from_box(engine.family.action)
+
+    def step(episodes: Episodes, key: Array) -> tuple[Episodes, Steps | None]:
+        action = jnp.clip(act(episodes.observation, key), -1.0, 1.0)
+        simulator, outcome = engine.step(contexts, episodes.simulator, scaler.unscale(action))
+        alive = episodes.alive
+        following = Episodes(
+            simulator,
+            jnp.where(alive[:, None], outcome.observation, episodes.observation),
+            alive & ~outcome.terminated,
+            episodes.returns + jnp.where(alive, outcome.reward, 0.0),
+        )
+        made = Steps(episodes.observation, action, following.observation, alive)
+        return following, made if record else None
+
+    return jax.lax.scan(step, episodes, jax.random.split(key, steps))
+
+
+def episode_returns(engine: Engine, contexts: Array, act: Act, key: Array) -> Array:
+    """Returns [n] of whole episodes, one for each context [n, c]."""
+    begin_key, play_key = jax.random.split(key)
+    episodes = begin(engine, contexts, begin_key)
+    return play(engine, contexts, episodes, act, play_key, engine.family.horizon, record=False)[0].returns

@@ -1,0 +1,7 @@
+"""What can go wrong with a run, in words for the user."""
+
+from __future__ import annotations
+
+
+class RunError(Exception):
+    """A user's mistake or a broken run: one line with what was given, what was expected and what to do."""

@@ -1,0 +1,101 @@
+"""A phase as a sequence of stages, run so that it can be stopped anywhere and goes on with the same bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import jax
+
+from pdvf.runs.progress import Progress
+from pdvf.runs.store import RunStore
+
+State = TypeVar("State")
+
+
+class Staged(Protocol[State]):
+    """A phase, pure: it knows no files.
+
+    Its state is one pytree of JAX arrays with everything the phase needs to go on.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the phase is called."""
+        ...
+
+    @property
+    def stages(self) -> int:
+        """How many stages it has."""
+        ...
+
+    def start(self) -> State:
+        """The state before the first stage; `jax.eval_shape` must be able to trace it."""
+        ...
+
+    def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
+        """The state after stage `stage` (0, 1, ...) and that stage's metrics."""
+        ...
+
+    def finish(self, state: State) -> Mapping[str, Any]:
+        """Artefacts by name."""
+        ...
+
+
+def run_phase(
+    store: RunStore,
+    phase: Staged[Any],
+    artefacts: Sequence[str],
+    inputs: Sequence[str],
+    progress: Progress,
+    describe: Callable[[str, Any], Mapping[str, Any]] | None = None,
+) -> None:
+    """Makes the artefacts of a phase, unless they are there, from where it was stopped.
+
+    The caller holds the store's lock. Each artefact's `info` has the metrics of every stage under `history`,
+    the time spent under `seconds`, and what `describe(name, tree)` adds.
+    """
+    if all(store.has(name) for name in artefacts):
+        for name in artefacts:
+            store.verify(name)
+        store.clear_stages(phase.name)
+        return
+
+    done, history, before, state = _resume(store, phase)
+    progress.start(phase.name, phase.stages, done)
+    began = time.perf_counter()
+    with store.scalars(phase.name, purge_step=done + 1) as scalars:
+        for stage in range(done, phase.stages):
+            state, metrics = jax.block_until_ready(phase.advance(state, stage))
+            metrics = {name: float(value) for name, value in metrics.items()}
+            history.append(metrics)
+            seconds = before + time.perf_counter() - began
+            # The curves first: a stage that is kept has its point, and one that is done again replaces it.
+            scalars.write(stage + 1, metrics)
+            if stage + 1 < phase.stages:
+                info = {"history": history, "seconds": seconds}
+                store.save_stage(phase.name, stage + 1, state, info, inputs)
+            progress.update(phase.name, stage + 1, phase.stages, seconds, metrics)
+
+    made = phase.finish(state)
+    if set(made) != set(artefacts):
+        raise ValueError(f"phase {phase.name!r} made {sorted(made)}, expected {sorted(artefacts)}")
+    made = jax.block_until_ready(dict(made))
+    seconds = before + time.perf_counter() - began
+    for name, tree in made.items():
+        info = {"history": history, "seconds": seconds, **(describe(name, tree) if describe else {})}
+        store.save(name, tree, info=info, inputs=inputs)
+    store.clear_stages(phase.name)
+    progress.finish(phase.name, seconds)
+
+
+def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, float]], float, State]:
+    """Stages done, their metrics, the seconds they took, and the state after them."""
+    latest = store.latest_stage(phase.name)
+    if latest is None:
+        return 0, [], 0.0, phase.start()
+    done, name = latest
+    state = store.load(name, jax.eval_shape(phase.start))
+    info = store.info(name)
+    return done, list(info["history"]), float(info["seconds"]), state

@@ -1,0 +1,312 @@
+"""The run store: one folder for each run, with its configuration, artefacts and unfinished phases.
+
+    RUN/config.json               everything that decides the result
+    RUN/environment.json          what it was made with
+    RUN/artefacts/NAME.safetensors, NAME.json     an artefact and its manifest, written in this order
+    RUN/artefacts/PHASE-stage-0003.*              the state of a phase after three of its stages
+    RUN/tensorboard/PHASE/        curves
+
+An artefact is there when both of its files are. What a kill leaves behind (`*.tmp`, a file without its
+manifest) counts as absent and is written over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import safetensors.numpy
+
+from pdvf.runs.environment import describe_environment, device, now, versions
+from pdvf.runs.errors import RunError
+from pdvf.runs.files import ASIDE, read_json, reading, remove_file, sha256, to_json, write_file, writing
+from pdvf.runs.pytrees import from_arrays, to_arrays
+from pdvf.runs.scalars import Scalars
+
+Tree = TypeVar("Tree")
+
+LOCK = ".lock"
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+ANEW = "delete it and run the same command again to make it anew"
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """A run's folder. Reading needs no lock; whoever writes artefacts holds `lock`."""
+
+    folder: Path
+    config: dict[str, Any]
+
+    @classmethod
+    def create(cls, folder: str | Path, config_dict: Mapping[str, Any], command: str) -> RunStore:
+        """The run in this folder, which is new, or was made with the same configuration."""
+        folder = Path(folder)
+        _require_run_or_empty(folder)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / CONFIG).exists():
+            with _locked(folder):
+                if not (folder / CONFIG).exists():
+                    write_file(folder / CONFIG, to_json(config_dict))
+        store = cls.open(folder)
+        changes = _changes(store.config, json.loads(to_json(config_dict)))
+        if changes:
+            more = f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
+            raise RunError(
+                f"{folder} was made with other options ({'; '.join(changes[:3])}{more}): "
+                "use another --out, or the run's own options"
+            )
+        if not (folder / ENVIRONMENT).exists():
+            write_file(folder / ENVIRONMENT, to_json(describe_environment(command)))
+        return store
+
+    @classmethod
+    def open(cls, folder: str | Path) -> RunStore:
+        """An existing run."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise RunError(
+                f"{folder} is not there or no folder, expected the folder of a run: check the path"
+            )
+        if not (folder / CONFIG).exists():
+            raise RunError(f"{folder} is not a run folder (it has no {CONFIG}): give the folder of a run")
+        return cls(folder, read_json(folder / CONFIG, "put the run's own file back, or use another --out"))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Makes this process the only writer, and tidies up after one that was killed."""
+        with _locked(self.folder):
+            for folder in (self.folder, self._artefacts):
+                for path in folder.glob("*" + ASIDE):
+                    remove_file(path)
+            yield
+
+    # Artefacts
+
+    def save(
+        self,
+        name: str,
+        tree: Any,
+        *,
+        info: Mapping[str, Any] | None = None,
+        inputs: Sequence[str] = (),
+    ) -> None:
+        """Writes an artefact; `inputs` are the artefacts it was made from, whose checksums are noted."""
+        checksums = {source: self.manifest(source)["sha256"] for source in inputs}
+        arrays = to_arrays(tree)
+        data = safetensors.numpy.save(arrays)
+        manifest = {
+            "name": name,
+            "file": self._file(name).name,
+            "bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "arrays": {key: [str(array.dtype), list(array.shape)] for key, array in sorted(arrays.items())},
+            "inputs": checksums,
+            "info": dict(info or {}),
+            "versions": versions(),
+            "device": device(),
+            "created": now(),
+        }
+        description = to_json(manifest)
+        remove_file(self._manifest(name))  # a manifest never stands beside another version's file
+        write_file(self._file(name), data)
+        write_file(self._manifest(name), description)
+
+    def load(self, name: str, like: Tree) -> Tree:
+        """The artefact as a tree with the structure of `like`, after `verify`."""
+        self.verify(name)
+        with reading(self._file(name)):
+            arrays = safetensors.numpy.load_file(self._file(name))
+        try:
+            return from_arrays(like, arrays)
+        except RunError as error:
+            made = self.manifest(name)["versions"].get("pdvf")
+            raise RunError(
+                f"artefact {self._file(name)}, made with pdvf {made}, does not fit here ({error}): {ANEW}"
+            ) from error
+
+    def verify(self, name: str) -> None:
+        """Raises unless the artefact is there, whole, and made from the present version of its inputs."""
+        manifest, file = self.manifest(name), self._file(name)
+        with reading(file):
+            size = file.stat().st_size
+        if size != manifest["bytes"]:
+            raise RunError(
+                f"artefact {file} was truncated or altered ({size} bytes, manifest says "
+                f"{manifest['bytes']}): {ANEW}"
+            )
+        found = sha256(file)
+        if found != manifest["sha256"]:
+            raise RunError(
+                f"artefact {file} was truncated or altered ({size} bytes as in the manifest, but sha256 is "
+                f"{found[:12]}, manifest says {manifest['sha256'][:12]}): {ANEW}"
+            )
+        for source, checksum in manifest["inputs"].items():
+            # An input that was deleted is no contradiction: it is compared when it has been made anew.
+            if self.has(source) and self.manifest(source)["sha256"] != checksum:
+                raise RunError(
+                    f"artefact {file} is stale, it was made from another version of {source!r}: {ANEW}"
+                )
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """Everything noted about an artefact."""
+        if not self.has(name):
+            raise RunError(f"artefact {name!r} is not in {self.folder}: run the command that makes it")
+        path = self._manifest(name)
+        manifest = read_json(path, ANEW)
+        for field in ("bytes", "sha256", "inputs", "info", "versions"):
+            if field not in manifest:
+                raise RunError(f"{path} has no field {field!r}: {ANEW}")
+        return manifest
+
+    def info(self, name: str) -> dict[str, Any]:
+        """What was given as `info` when the artefact was saved."""
+        return self.manifest(name)["info"]
+
+    def has(self, name: str) -> bool:
+        """Whether the artefact is there, with its manifest."""
+        return self._manifest(name).exists() and self._file(name).exists()
+
+    def remove(self, name: str) -> None:
+        """Removes an artefact, the manifest first, so that it is never there by half."""
+        remove_file(self._manifest(name))
+        remove_file(self._file(name))
+
+    # Stages of a phase that is under way
+
+    def save_stage(
+        self,
+        phase: str,
+        stage: int,
+        tree: Any,
+        info: Mapping[str, Any] | None = None,
+        inputs: Sequence[str] = (),
+    ) -> None:
+        """Keeps the state after `stage` stages of a phase, in place of earlier ones."""
+        self.save(_stage_name(phase, stage), tree, info=info, inputs=inputs)
+        for earlier, name in self._stages(phase):
+            if earlier < stage:
+                self.remove(name)
+
+    def latest_stage(self, phase: str) -> tuple[int, str] | None:
+        """The number of stages done and the artefact with the state after them."""
+        return max((found for found in self._stages(phase) if self.has(found[1])), default=None)
+
+    def clear_stages(self, phase: str) -> None:
+        """Forgets the stages of a phase, once it is finished."""
+        for _, name in self._stages(phase):
+            self.remove(name)
+
+    # Other files
+
+    def write_bytes(self, relative: str, data: bytes) -> None:
+        """Writes a file of the run, as a whole or not at all."""
+        path = Path(relative)
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"{relative!r} is not a path below the run's folder")
+        write_file(self.folder / path, data)
+
+    def write_text(self, relative: str, text: str) -> None:
+        """Writes a text file of the run in UTF-8, as a whole or not at all."""
+        self.write_bytes(relative, text.encode())
+
+    def scalars(self, phase: str, purge_step: int | None = None) -> Scalars:
+        """Curves of a phase; TensorBoard hides points from `purge_step` on that were written before."""
+        return Scalars(self.folder / "tensorboard" / _checked(phase), purge_step)
+
+    @property
+    def _artefacts(self) -> Path:
+        return self.folder / "artefacts"
+
+    def _file(self, name: str) -> Path:
+        return self._artefacts / f"{_checked(name)}.safetensors"
+
+    def _manifest(self, name: str) -> Path:
+        return self._artefacts / f"{_checked(name)}.json"
+
+    def _stages(self, phase: str) -> list[tuple[int, str]]:
+        """Stages of which anything is there."""
+        pattern = re.compile(re.escape(_checked(phase)) + r"-stage-(\d+)")
+        names = {path.name.split(".")[0] for path in self._artefacts.glob(f"{phase}-stage-*")}
+        return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
+
+
+def _stage_name(phase: str, stage: int) -> str:
+    return f"{phase}-stage-{stage:04d}"
+
+
+def _checked(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise RunError(f"the name {name!r} cannot be used: give one of letters, digits, '-' and '_'")
+    return name
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
+    path = folder / LOCK
+    with writing(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        with writing(path):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                pid = os.pread(descriptor, 32, 0).decode(errors="replace") or "unknown"
+                raise RunError(
+                    f"process {pid} is writing to {folder}: wait until it ends, or use another --out"
+                ) from error
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _require_run_or_empty(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
+    with reading(folder):
+        names = sorted(path.name for path in folder.iterdir())
+    others = [name for name in names if name not in (LOCK, CONFIG + ASIDE)]
+    if others and CONFIG not in names:
+        raise RunError(
+            f"{folder} is not a run folder (it has {others[0]!r} and no {CONFIG}): give a new or empty folder"
+        )
+
+
+def _changes(run: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    """One phrase for each option in which two configurations differ."""
+    old, new = _flat(run), _flat(given)
+    names = [*new, *(name for name in old if name not in new)]
+    return [
+        f"{name}: {_shown(old, name)} in the run, {_shown(new, name)} given"
+        for name in names
+        if _shown(old, name) != _shown(new, name)
+    ]
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Options by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _shown(options: dict[str, Any], name: str) -> str:
+    return json.dumps(options[name]) if name in options else "absent"

@@ -1,0 +1,1 @@
+"""The policy-dynamics value function (section 3.4)."""

@@ -1,0 +1,181 @@
+"""Training of the value function with data aggregation, and aggregation for the policy decoder (section 3.4)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from pdvf.config import ValueOptions
+from pdvf.embed.data import Trajectories
+from pdvf.embed.networks import unit
+from pdvf.embed.policy import PolicyDecoder
+from pdvf.engines.base import Engine
+from pdvf.families.base import Array
+from pdvf.rl.networks import Actor
+from pdvf.value.body import Body, Scores
+from pdvf.value.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
+
+HELD_OUT = 5  # every fifth policy embedding is held out
+
+
+class ReturnScale(NamedTuple):
+    """Returns are mapped to [0, 1] for W, since A is positive semi-definite."""
+
+    low: Array
+    high: Array
+
+    def scale(self, returns: Array) -> Array:
+        """Returns in W's units."""
+        return (returns - self.low) / (self.high - self.low)
+
+    def unscale(self, values: Array) -> Array:
+        """W's values in units of return."""
+        return values * (self.high - self.low) + self.low
+
+
+class Labelled(NamedTuple):
+    """States and the decision an embedding's expert makes there: [N, e], [N, T, o], [N, T, a], [N, T]."""
+
+    z_pi: Array
+    observation: Array
+    decision: Array
+    valid: Array
+
+
+def extra_embeddings(bank: Array, options: ValueOptions, key: Array) -> Array:
+    """Policy embeddings that no training policy has: between two of the bank [B, e], and uniform on the sphere."""
+    pair_key, weight_key, noise_key, uniform_key = jax.random.split(key, 4)
+    first, second = bank[jax.random.randint(pair_key, (2, options.interpolations), 0, bank.shape[0])]
+    second = second * jnp.sign(jnp.sum(first * second, axis=-1, keepdims=True))  # z and -z are one policy
+    weight = jax.random.uniform(weight_key, (options.interpolations, 1))
+    noise = 0.05 * jax.random.normal(noise_key, first.shape)
+    uniform = jax.random.normal(uniform_key, (options.uniform, bank.shape[-1]))
+    return jnp.concatenate([unit(weight * first + (1 - weight) * second + noise), unit(uniform)])
+
+
+def optimal_embeddings(members: QuadraticValue, s0: Array, z_d: Array) -> tuple[Array, Array]:
+    """OPEs [n, e] and their predicted values [n] for initial states [n, o] and dynamics embeddings [n, d]."""
+    return jax.vmap(lambda s, z: optimal_policy_embedding(mean_matrix(members, s, z)))(s0, z_d)
+
+
+def play_optimal(
+    engine: Engine, contexts: Array, body: Body, members: QuadraticValue, count: int, noise: float, key: Array
+) -> tuple[Scores, Array, Array]:
+    """Plays OPEs for every training context [E, c], `count` each, half of them jittered, in all of these contexts.
+
+    Returns the scores [E * count, ...], and predicted and actual return [E * count] of the OPEs in the environment
+    they were meant for.
+    """
+    probe_key, jitter_key, width_key, score_key = jax.random.split(key, 4)
+    environments = contexts.shape[0]
+    probed = body.begin(engine, jnp.repeat(contexts, count, axis=0), probe_key, noise)
+    z_pi, predicted = optimal_embeddings(members, probed.s0, probed.z_d)
+    width = 0.3 * jax.random.uniform(width_key, (z_pi.shape[0], 1)) * (jnp.arange(z_pi.shape[0]) % 2)[:, None]
+    z_pi = unit(z_pi + width * jax.random.normal(jitter_key, z_pi.shape))
+    scores = body.score(engine, contexts, z_pi, score_key, noise)
+    own = scores.returns[jnp.arange(z_pi.shape[0]), jnp.repeat(jnp.arange(environments), count)]
+    return scores, predicted, own
+
+
+def value_loss(
+    members: QuadraticValue,
+    original: Scores,
+    aggregated: Scores,
+    filled: Array,
+    scale: ReturnScale,
+    count: int,
+    key: Array,
+    held_out: bool,
+) -> Array:
+    """Squared error of W, summed over members, on `count` pairs: half original, half aggregated once there are any."""
+    keys = jax.random.split(key)
+    half = count // 2
+
+    def draw(scores: Scores, rows: Array, key: Array) -> tuple[Array, ...]:
+        z_key, e_key = jax.random.split(key)
+        row = jax.random.randint(z_key, (half,), 0, jnp.maximum(rows // HELD_OUT, 1)) * HELD_OUT
+        if not held_out:
+            row = row + jax.random.randint(z_key, (half,), 1, HELD_OUT)
+        environment = jax.random.randint(e_key, (half,), 0, scores.returns.shape[1])
+        at = (row, environment)
+        return scores.s0[at], scores.z_pi[row], scores.z_d[at], scale.scale(scores.returns[at])
+
+    def error(batch: tuple[Array, ...]) -> Array:
+        s0, z_pi, z_d, target = batch
+        predict = jax.vmap(lambda member: jax.vmap(member)(s0, z_pi, z_d))
+        return jnp.sum(jnp.mean((predict(members) - target) ** 2, axis=-1))
+
+    first = error(draw(original, jnp.asarray(original.z_pi.shape[0]), keys[0]))
+    second = error(draw(aggregated, filled, keys[1]))
+    return jnp.where(filled > 0, 0.5 * first + 0.5 * second, first)
+
+
+def make_members(observation, z_d: int, z_pi: int, options: ValueOptions, key: Array) -> QuadraticValue:
+    """Fresh quadratic forms, stacked [M, ...]."""
+
+    def one(key: Array) -> QuadraticValue:
+        return QuadraticValue(observation, z_d, z_pi, options.hidden, key)
+
+    return eqx.filter_vmap(one)(jax.random.split(key, options.members))
+
+
+def visit_and_label(
+    engine: Engine, contexts: Array, body: Body, experts: Actor, bank: Array, count: int, key: Array
+) -> Labelled:
+    """States visited by decoded training embeddings, labelled by the expert each embedding came from.
+
+    `experts` are [C, ...] and `bank` [C, E, e] holds their embeddings; `count` episodes are played.
+    """
+    choose_key, probe_key, play_key = jax.random.split(key, 3)
+    limits = jnp.array([bank.shape[0], bank.shape[1], contexts.shape[0]])
+    policy, origin, environment = jax.random.randint(choose_key, (3, count), 0, limits[:, None])
+    z_pi, flat = bank[policy, origin], contexts[environment]
+    probed = body.begin(engine, flat, probe_key)
+    _, steps = body.finish(engine, flat, probed, z_pi, play_key, record=True)
+    assert steps is not None
+    observation, valid = jnp.moveaxis(steps.observation, 0, 1), steps.valid.T
+    chosen = jax.tree.map(lambda x: x[policy], experts)
+    decision = jax.vmap(lambda actor, s: jax.vmap(actor.act)(s))(chosen, observation)
+    return Labelled(z_pi, observation, decision, valid)
+
+
+def original_labels(trajectories: Trajectories, bank: Array) -> Labelled:
+    """The experts' own states: the first training episode of each policy and environment, flat [C * E, ...]."""
+    flat = jax.tree.map(lambda x: x[:, :, 0].reshape(-1, *x.shape[3:]), trajectories)
+    return Labelled(bank.reshape(-1, bank.shape[-1]), flat.observation, flat.decision, flat.valid)
+
+
+def decoder_loss(
+    decoder: PolicyDecoder, original: Labelled, aggregated: Labelled, filled: Array, count: int, key: Array
+) -> Array:
+    """Squared error of decoded decisions on `count` states: half original, half aggregated."""
+    keys = jax.random.split(key)
+
+    def error(data: Labelled, rows: Array, key: Array) -> Array:
+        row_key, step_key = jax.random.split(key)
+        row = jax.random.randint(row_key, (count // 2,), 0, jnp.maximum(rows, 1))
+        length = jnp.maximum(jnp.sum(data.valid[row], axis=-1), 1)
+        step = jax.random.randint(step_key, (count // 2,), 0, length)
+        decoded = jax.vmap(decoder)(data.observation[row, step], data.z_pi[row])
+        return jnp.mean((decoded - data.decision[row, step]) ** 2)
+
+    first = error(original, jnp.asarray(original.z_pi.shape[0]), keys[0])
+    second = error(aggregated, filled, keys[1])
+    return jnp.where(filled > 0, 0.5 * first + 0.5 * second, first)
+
+
+def append(store: NamedTuple, rows: NamedTuple, filled: Array):
+    """Writes rows behind the first `filled` ones of a store of fixed size."""
+    return jax.tree.map(
+        lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), filled, 0), store, rows
+    )
+
+
+def value_optimiser(options: ValueOptions, updates: int) -> optax.GradientTransformation:
+    """Adam; the step size falls along a cosine within each stage, then starts again lower."""
+    schedule = optax.cosine_decay_schedule(options.learning_rate, max(updates, 1), 0.02)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))

@@ -1,0 +1,357 @@
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pdvf.runs import RunError, RunStore
+
+CONFIG = {"seed": 0, "ppo": {"steps": 3000000, "clip": 0.2}, "start": (2.5, 0.2)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore.create(tmp_path / "run", CONFIG, "pdvf train")
+
+
+def tree(value: float = 1.0) -> dict[str, jax.Array]:
+    return {"a": jnp.full((4, 3), value), "key": jax.random.key(7)}
+
+
+def file_of(store: RunStore, name: str) -> Path:
+    return store.folder / "artefacts" / f"{name}.safetensors"
+
+
+def load_a(store: RunStore, name: str) -> np.ndarray:
+    return np.asarray(store.load(name, jax.eval_shape(tree))["a"])
+
+
+def leftovers(store: RunStore) -> list[str]:
+    return sorted(path.name for path in store.folder.rglob("*.tmp"))
+
+
+# The folder and its configuration
+
+
+def test_create_open_and_create_again(store):
+    assert RunStore.open(store.folder).config == json.loads(json.dumps(CONFIG))
+    environment = json.loads((store.folder / "environment.json").read_text())
+    assert environment["command"] == "pdvf train"
+    assert environment["versions"]["jax"] == jax.__version__
+    assert environment["device"]["count"] == jax.device_count()
+    RunStore.create(store.folder, CONFIG, "another command")
+    assert json.loads((store.folder / "environment.json").read_text()) == environment
+
+
+def test_changed_options_are_named(store):
+    given = {"seed": 1, "ppo": {"steps": 1000, "clip": 0.3}, "start": [2.5, 0.3], "new": "x"}
+    with pytest.raises(RunError) as caught:
+        RunStore.create(store.folder, given, "")
+    message = str(caught.value)
+    assert "ppo.steps: 3000000 in the run, 1000 given" in message
+    assert "and 2 more" in message
+    assert "--out" in message
+    assert "\n" not in message
+    with pytest.raises(RunError, match="seed: 0 in the run, absent given"):
+        RunStore.create(store.folder, {k: v for k, v in CONFIG.items() if k != "seed"}, "")
+
+
+def test_folders_that_are_no_runs(tmp_path):
+    with pytest.raises(RunError, match="is not there"):
+        RunStore.open(tmp_path / "missing")
+    with pytest.raises(RunError, match="is not a run folder"):
+        RunStore.open(tmp_path)
+    (tmp_path / "holiday.jpg").write_bytes(b"x")
+    with pytest.raises(RunError, match=r"is not a run folder \(it has 'holiday.jpg'"):
+        RunStore.create(tmp_path, CONFIG, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+    with pytest.raises(RunError, match="is a file"):
+        RunStore.create(tmp_path / "holiday.jpg", CONFIG, "")
+
+
+@pytest.mark.parametrize("text", ["", '{"seed": ', "[1]", "\xff"])
+def test_broken_config(store, text):
+    (store.folder / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(RunError, match=r"config\.json (is not JSON|holds a JSON list)"):
+        RunStore.open(store.folder)
+
+
+def test_a_kill_while_creating_leaves_a_folder_that_can_be_used(tmp_path):
+    (tmp_path / "config.json.tmp").write_text('{"seed"')
+    (tmp_path / ".lock").write_text("1")
+    assert RunStore.create(tmp_path, CONFIG, "").config["seed"] == 0
+
+
+# Artefacts
+
+
+def test_round_trip_and_manifest(store):
+    store.save(
+        "policies-2", tree(0.1), info={"score": np.float32(0.5), "worst": float("nan"), "n": jnp.arange(2)}
+    )
+    back = store.load("policies-2", jax.eval_shape(tree))
+    assert np.asarray(back["a"]).tobytes() == np.asarray(tree(0.1)["a"]).tobytes()
+    assert jax.random.key_data(back["key"]).tolist() == jax.random.key_data(tree()["key"]).tolist()
+    assert store.info("policies-2") == {"score": 0.5, "worst": None, "n": [0, 1]}
+    manifest = store.manifest("policies-2")
+    assert manifest["bytes"] == file_of(store, "policies-2").stat().st_size
+    assert manifest["arrays"] == {"a": ["float32", [4, 3]], "key": ["uint32", [2]]}
+    assert leftovers(store) == []
+
+
+def test_truncated_file(store):
+    store.save("x", tree())
+    size = file_of(store, "x").stat().st_size
+    os.truncate(file_of(store, "x"), size - 1)
+    with pytest.raises(
+        RunError, match=rf"truncated or altered \({size - 1} bytes, manifest says {size}\): delete it"
+    ):
+        load_a(store, "x")
+    file_of(store, "x").unlink()
+    assert not store.has("x")
+    store.save("x", tree(2.0))
+    assert load_a(store, "x")[0, 0] == 2.0
+
+
+def test_every_flipped_byte_is_noticed(store):
+    store.save("x", {"a": jnp.ones(2)})
+    good = file_of(store, "x").read_bytes()
+    for i in range(len(good)):
+        file_of(store, "x").write_bytes(good[:i] + bytes([good[i] ^ 1]) + good[i + 1 :])
+        with pytest.raises(RunError, match="truncated or altered"):
+            store.load("x", {"a": jnp.ones(2)})
+
+
+def test_missing_artefact_and_broken_manifest(store):
+    with pytest.raises(RunError, match="artefact 'x' is not in"):
+        load_a(store, "x")
+    store.save("x", tree())
+    manifest = file_of(store, "x").with_suffix(".json")
+    manifest.write_text(manifest.read_text()[:50])
+    with pytest.raises(RunError, match=r"x\.json is not JSON"):
+        load_a(store, "x")
+    manifest.write_text("{}")
+    with pytest.raises(RunError, match="has no field 'bytes'"):
+        load_a(store, "x")
+
+
+def test_artefact_of_another_shape_is_named(store):
+    store.save("x", {"a": jnp.ones(2)})
+    with pytest.raises(RunError, match=r"x\.safetensors.*array 'a' is float32\[2\], expected float32\[3\]"):
+        store.load("x", {"a": jnp.ones(3)})
+
+
+def test_leftovers_of_a_kill_count_as_absent(store):
+    folder = store.folder / "artefacts"
+    folder.mkdir()
+    (folder / "x.safetensors").write_bytes(b"half an old file")
+    (folder / "x.json.tmp").write_bytes(b"{")
+    (folder / "y.safetensors.tmp").write_bytes(b"half")
+    assert not store.has("x")
+    with pytest.raises(RunError, match="is not in"):
+        load_a(store, "x")
+    with store.lock():
+        assert leftovers(store) == []
+        store.save("x", tree(3.0))
+    assert load_a(store, "x")[0, 0] == 3.0
+
+
+def test_kill_between_file_and_manifest_of_a_second_version(store, monkeypatch):
+    """The old manifest must not vouch for the new file, nor the new file pass for whole."""
+    store.save("x", tree(1.0))
+    replace = os.replace
+
+    def killed(source, target):
+        if str(target).endswith(".json"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.save("x", tree(2.0))
+    assert not store.has("x")
+
+
+def test_remove(store):
+    store.save("x", tree())
+    store.remove("x")
+    store.remove("x")
+    assert list((store.folder / "artefacts").iterdir()) == []
+
+
+def test_stale_inputs(store):
+    store.save("data", tree(1.0))
+    store.save("model", tree(5.0), inputs=["data"])
+    assert load_a(store, "model")[0, 0] == 5.0
+    store.remove("data")
+    assert load_a(store, "model")[0, 0] == 5.0
+    store.save("data", tree(1.0))
+    assert load_a(store, "model")[0, 0] == 5.0
+    store.save("data", tree(1.5))
+    with pytest.raises(RunError, match=r"model\.safetensors is stale.*another version of 'data': delete it"):
+        load_a(store, "model")
+    with pytest.raises(RunError, match="'nowhere' is not in"):
+        store.save("model", tree(), inputs=["nowhere"])
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "a.b", "-a"])
+def test_names_that_could_leave_the_folder(store, name):
+    with pytest.raises(RunError, match="cannot be used"):
+        store.save(name, tree())
+
+
+# Stages
+
+
+def test_stages(store):
+    assert store.latest_stage("ppo") is None
+    store.save_stage("ppo", 9, tree(9.0), {"history": [1]})
+    store.save_stage("ppo", 10, tree(10.0), {"history": [1, 2]})
+    store.save_stage("ppo-2", 30, tree())
+    assert store.latest_stage("ppo") == (10, "ppo-stage-0010")
+    assert store.info("ppo-stage-0010")["history"] == [1, 2]
+    assert not store.has("ppo-stage-0009")
+    (store.folder / "artefacts" / "ppo-stage-0011.safetensors").write_bytes(b"left by a kill")
+    assert store.latest_stage("ppo") == (10, "ppo-stage-0010")
+    store.clear_stages("ppo")
+    names = {path.name for path in (store.folder / "artefacts").iterdir()}
+    assert names == {"ppo-2-stage-0030.safetensors", "ppo-2-stage-0030.json"}
+
+
+# Writing
+
+
+def test_write_text_and_bytes(store):
+    store.write_text("reports/page.html", "é")
+    store.write_bytes("reports/page.html", b"new")
+    assert (store.folder / "reports" / "page.html").read_bytes() == b"new"
+    with pytest.raises(ValueError, match="not a path below"):
+        store.write_text("../x", "")
+
+
+def test_full_device(store):
+    """A real ENOSPC: the file aside is a link to the device that is always full."""
+    store.save("done", tree(1.0))
+    (store.folder / "artefacts" / "x.safetensors.tmp").symlink_to("/dev/full")
+    with pytest.raises(
+        RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"
+    ):
+        store.save("x", tree())
+    assert leftovers(store) == []
+    assert not store.has("x")
+    assert load_a(store, "done")[0, 0] == 1.0
+    store.save("x", tree())
+    assert store.has("x")
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ENOSPC, "no space left"),
+        (errno.EDQUOT, "no space left"),
+        (errno.EACCES, r"cannot write .*x\.txt \(Permission denied\)"),
+        (errno.EROFS, r"cannot write .*x\.txt \(Read-only file system\)"),
+    ],
+)
+def test_failures_keep_the_old_file(store, monkeypatch, number, message):
+    store.write_text("x.txt", "old")
+
+    def fail(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(RunError, match=message):
+            store.write_text("x.txt", "new")
+    assert (store.folder / "x.txt").read_text() == "old"
+    assert leftovers(store) == []
+
+
+def test_folder_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"cannot write .*Not a directory"):
+        RunStore.create(tmp_path / "file" / "run", CONFIG, "")
+
+
+# TensorBoard
+
+
+def events(folder: Path) -> list:
+    """Events of a folder in the order of writing, from records of length, crc, data, crc."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for path in folder.glob("*"):
+        data = path.read_bytes()
+        while data:
+            size = int.from_bytes(data[:8], "little")
+            found.append(Event.FromString(data[12 : 12 + size]))
+            data = data[16 + size :]
+    return sorted(found, key=lambda event: event.wall_time)
+
+
+def test_scalars_are_on_disk_at_once_and_purged_on_resume(store):
+    folder = store.folder / "tensorboard" / "ppo"
+    with store.scalars("ppo"):
+        assert not folder.exists()
+    with store.scalars("ppo") as scalars:
+        scalars.write(1, {"loss": 0.5, "return": float("nan")})
+        scalars.write(2, {"loss": 0.25})
+        points = [(e.step, v.tag, v.simple_value) for e in events(folder) for v in e.summary.value]
+        assert points == [(1, "loss", 0.5), (2, "loss", 0.25)]
+    with store.scalars("ppo", purge_step=2) as scalars:
+        scalars.write(2, {"loss": 0.125})
+    assert len(list(folder.iterdir())) == 2
+    last = events(folder)[-2:]
+    assert last[0].step == 2
+    assert last[0].session_log.status == last[0].session_log.START
+    assert [(e.step, e.summary.value[0].simple_value) for e in last[1:]] == [(2, 0.125)]
+
+
+def test_scalars_on_a_full_device(store, monkeypatch):
+    from tensorboardX import record_writer
+
+    open_file = record_writer.open_file
+    monkeypatch.setattr(record_writer, "open_file", lambda path: open_file("/dev/full"))
+    with pytest.raises(RunError, match="no space left"), store.scalars("ppo") as scalars:
+        scalars.write(1, {"loss": 0.5})
+
+
+# The lock
+
+
+def test_lock_of_another_process_dies_with_it(store):
+    command = [sys.executable, __file__, str(store.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with (
+                pytest.raises(RunError, match=rf"process {holder.pid} is writing to .*: wait until"),
+                store.lock(),
+            ):
+                pass
+            assert RunStore.create(store.folder, CONFIG, "").config["seed"] == 0
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    with store.lock():
+        pass
+    with store.lock():
+        assert (store.folder / ".lock").read_text() == str(os.getpid())
+
+
+def hold_lock(folder: str) -> None:
+    with RunStore.open(folder).lock():
+        print("held", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    hold_lock(sys.argv[1])
