@@ -12,7 +12,7 @@ import pytest
 from pdvf.families.base import Array, Box, Split
 
 jax.config.update("jax_platforms", "cpu")
-# jax.config.update("jax_debug_key_reuse", True)  # off: `_orthogonal` in rl/networks.py uses its key twice
+jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 

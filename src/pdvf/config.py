@@ -6,8 +6,11 @@ The defaults are the paper's (preset `paper`); `quick` and `smoke` say only wher
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro.conf
 
 
 class ConfigError(ValueError):
@@ -67,7 +70,23 @@ class SpaceshipOptions:
     """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
 
     def __post_init__(self) -> None:
-        _positive(self, "room", "radius", "strength", "softening", "force", "dt", "decay", "horizon")
+        _positive(
+            self, "room", "radius", "strength", "softening", "force", "dt", "decay", "horizon", "door_width"
+        )
+        _require(self.capture >= 0, "environment.capture", self.capture, "at least 0")
+        _require(isinstance(self.horizon, int), "environment.horizon", self.horizon, "a whole number")
+        _require(
+            all(0 < x < self.room for x in self.start),
+            "environment.start",
+            self.start,
+            f"a place inside the room of side {self.room}",
+        )
+        _require(
+            self.sampling in ("grid", "interval"),
+            "environment.sampling",
+            self.sampling,
+            "'grid' or 'interval'",
+        )
         _require(
             0 < self.train_environments < self.environments,
             "environment.train_environments",
@@ -116,7 +135,9 @@ class PPOOptions:
     """Policies kept along the training of each run; the last is the finished one."""
 
     def __post_init__(self) -> None:
-        _positive(self, "steps", "environments", "rollout", "epochs", "minibatches", "learning_rate", "hidden")
+        _positive(
+            self, "steps", "environments", "rollout", "epochs", "minibatches", "learning_rate", "hidden"
+        )
         _positive(self, "checkpoints", "clip", "max_gradient_norm")
         _require(0 < self.discount <= 1, "ppo.discount", self.discount, "above 0 and at most 1")
         _require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "between 0 and 1")
@@ -234,7 +255,7 @@ class EvaluateOptions:
 class Config:
     """Everything that decides the result of a run."""
 
-    family: str = "spaceship"
+    family: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress] = "spaceship"
     """The family of environments."""
     seed: int = 0
     """Seed of everything that is random."""
@@ -245,7 +266,7 @@ class Config:
     environment: SpaceshipOptions = field(default_factory=SpaceshipOptions)
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
-    dynamics: AutoencoderOptions = field(default_factory=AutoencoderOptions)
+    dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
     policy: AutoencoderOptions = field(default_factory=AutoencoderOptions)
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
@@ -256,3 +277,84 @@ class Config:
 
 
 ENVIRONMENT_OPTIONS: dict[str, type] = {"spaceship": SpaceshipOptions}
+
+PRESETS: dict[str, str] = {
+    "smoke": "a minute on two cores, to see that everything works; the numbers mean nothing",
+    "quick": "a few minutes on two cores; strong enough to show adaptation",
+    "paper": "the paper's sizes; minutes on a GPU, hours on a CPU",
+}
+
+
+def preset(family: str, name: str) -> Config:
+    """The configuration of a preset for a family."""
+    if family not in ENVIRONMENT_OPTIONS:
+        raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}, expected one of: {', '.join(PRESETS)}")
+    paper = Config(family=family, environment=ENVIRONMENT_OPTIONS[family]())
+    if name == "paper":
+        return paper
+    quick = replace(
+        paper,
+        policy_seeds=2,
+        model_seeds=1,
+        ppo=replace(paper.ppo, steps=327_680),
+        collect=CollectOptions(episodes=4),
+        dynamics=replace(paper.dynamics, epochs=100, batch=256, learning_rate=3e-3),
+        policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=24),
+        value=replace(paper.value, epochs=16, stages=15, stage_epochs=4, batch=1024),
+    )
+    if name == "quick":
+        return quick
+    return replace(
+        quick,
+        policy_seeds=1,
+        ppo=replace(quick.ppo, steps=16_384, checkpoints=2, epochs=2),
+        collect=CollectOptions(episodes=2),
+        dynamics=replace(quick.dynamics, epochs=20),
+        policy=replace(quick.policy, epochs=10),
+        value=replace(
+            quick.value,
+            members=2,
+            epochs=2,
+            stages=2,
+            stage_epochs=1,
+            interpolations=150,
+            uniform=50,
+            probes=2,
+            decoder_rounds=1,
+            decoder_epochs=5,
+        ),
+        evaluate=EvaluateOptions(episodes=2),
+    )
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """A configuration as plain data for JSON."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def from_dict(data: dict[str, Any]) -> Config:
+    """The configuration that `to_dict` wrote; unknown or missing options fail."""
+    family = data.get("family")
+    if family not in ENVIRONMENT_OPTIONS:
+        raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
+    classes = {f.name: type(getattr(Config(), f.name)) for f in dataclasses.fields(Config)}
+    classes["environment"] = ENVIRONMENT_OPTIONS[family]
+    _same_names("configuration", data, classes)
+    values = dict(data)
+    for name, cls in classes.items():
+        if dataclasses.is_dataclass(cls):
+            _same_names(name, values[name], {f.name for f in dataclasses.fields(cls)})
+            values[name] = cls(**{k: _tuples(v) for k, v in values[name].items()})
+    return Config(**values)
+
+
+def _same_names(where: str, given: Any, expected: Any) -> None:
+    unknown, missing = sorted(set(given) - set(expected)), sorted(set(expected) - set(given))
+    _require(not unknown, f"option of {where}", ", ".join(unknown), "only options this version knows")
+    _require(not missing, f"{where} without option", ", ".join(missing), "every option this version knows")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -7,6 +7,7 @@ ensemble keep every core busy; nothing is exchanged between the parts.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,8 +19,6 @@ import numpy as np
 
 def use_all_cores() -> None:
     """Makes every core a device of its own. Call before anything is computed; other backends do not mind."""
-    import os
-
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
@@ -32,9 +31,10 @@ def spread(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(shared: Any, split: Any) -> Any:
+        leaves = jax.tree.leaves((shared, split))
         rows = jax.tree.leaves(split)[0].shape[0]
         devices = jax.local_devices()[:rows]
-        if len(devices) == 1:
+        if len(devices) == 1 or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return compiled(shared, split)
         bounds = np.linspace(0, rows, len(devices) + 1).astype(int)
 

@@ -12,7 +12,7 @@ from pdvf.families.base import Array
 from pdvf.rl.rollout import Steps
 from pdvf.value.aggregate import ReturnScale, optimal_embeddings
 from pdvf.value.body import Body, Probed
-from pdvf.value.quadratic import QuadraticValue
+from pdvf.value.quadratic import QuadraticValue, mean_matrix
 
 
 class Adapter(eqx.Module):
@@ -23,6 +23,10 @@ class Adapter(eqx.Module):
     scale: ReturnScale
     train_z_d: Array  # [E, d] dynamics embedding of each training environment
     train_z_pi: Array  # [B, e] embeddings of the training policies
+
+    def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
+        """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]."""
+        return self.scale.unscale(z_pi @ mean_matrix(self.value, s0, z_d) @ z_pi)
 
 
 class Selector(Protocol):

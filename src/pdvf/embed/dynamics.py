@@ -28,7 +28,12 @@ class DynamicsAutoencoder(eqx.Module):
     change: Scaler
 
     def encode(
-        self, observation: Array, action: Array, next_observation: Array, valid: Array, key: Array | None = None
+        self,
+        observation: Array,
+        action: Array,
+        next_observation: Array,
+        valid: Array,
+        key: Array | None = None,
     ) -> Array:
         """z_d [e] from transitions s [m, o], a [m, a] scaled, s' [m, o] where valid [m]."""
         change = self.change.scale(next_observation - observation)
@@ -58,7 +63,12 @@ def make(trajectories: Trajectories, options: AutoencoderOptions, key: Array) ->
 
 
 def loss(
-    model: DynamicsAutoencoder, trajectories: Trajectories, probe_steps: int, count: int, key: Array, held_out: bool
+    model: DynamicsAutoencoder,
+    trajectories: Trajectories,
+    probe_steps: int,
+    count: int,
+    key: Array,
+    held_out: bool,
 ) -> Array:
     """Squared error of the predicted change, in units of its spread, for `count` episodes."""
     choose_key, step_key, dropout_key = jax.random.split(key, 3)

@@ -57,7 +57,7 @@ class SetEncoder(eqx.Module):
     def __call__(self, elements: Array, valid: Array, key: Array | None = None) -> Array:
         """Embedding [e] of elements [m, f] where valid [m]; dropout acts only when a key is given."""
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        x = jax.vmap(self.element)(elements)
+        x = jax.vmap(self.element)(jnp.where(valid[:, None], elements, 0.0))  # padding may hold anything
         q, k, v = (jax.vmap(linear)(x) for linear in (self.query, self.key, self.value))
         scores = q @ k.T / jnp.sqrt(q.shape[-1])
         weights = jax.nn.softmax(jnp.where(valid[None, :], scores, -1e9), axis=-1)

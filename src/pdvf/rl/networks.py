@@ -75,7 +75,9 @@ def make_actor_critic(observation: Box, action: Box, hidden: int, key: Array) ->
     """
     actor_key, critic_key = jax.random.split(key)
     scaler = Scaler.from_box(observation)
-    actor = Actor(scaler, _layers(observation.size, hidden, action.size, 0.01, actor_key), jnp.zeros(action.size))
+    actor = Actor(
+        scaler, _layers(observation.size, hidden, action.size, 0.01, actor_key), jnp.zeros(action.size)
+    )
     critic = Critic(scaler, _layers(observation.size, hidden, 1, 0.0, critic_key))
     return actor, critic
 
@@ -87,8 +89,9 @@ def _layers(inputs: int, hidden: int, outputs: int, last: float, key: Array):
 
 
 def _orthogonal(inputs: int, outputs: int, gain: float, key: Array) -> eqx.nn.Linear:
-    linear = eqx.nn.Linear(inputs, outputs, key=key)
-    weight = jax.nn.initializers.orthogonal(gain)(key, (outputs, inputs))
+    linear_key, weight_key = jax.random.split(key)
+    linear = eqx.nn.Linear(inputs, outputs, key=linear_key)
+    weight = jax.nn.initializers.orthogonal(gain)(weight_key, (outputs, inputs))
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(outputs)))
 
 

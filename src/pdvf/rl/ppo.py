@@ -17,6 +17,7 @@ from pdvf.engines.base import Engine
 from pdvf.families.base import Array, State
 from pdvf.rl.gae import advantages
 from pdvf.rl.networks import Actor, Critic, Scaler, make_actor_critic
+from pdvf.rl.rollout import where
 
 
 class TrainState(NamedTuple):
@@ -100,7 +101,9 @@ def log_density(mean: Array, log_std: Array, action: Array) -> Array:
     return jnp.sum(-0.5 * scaled**2 - log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
 
-def loss(networks: tuple[Actor, Critic], batch: Batch, options: PPOOptions) -> tuple[Array, tuple[Array, Array]]:
+def loss(
+    networks: tuple[Actor, Critic], batch: Batch, options: PPOOptions
+) -> tuple[Array, tuple[Array, Array]]:
     """Clipped surrogate, critic's squared error and entropy bonus for a flat batch [m, ...]."""
     actor, critic = networks
     log_prob = log_density(jax.vmap(actor)(batch.observation), actor.log_std, batch.action)
@@ -131,8 +134,8 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
         time, returns = time + 1, returns + outcome.reward
         stopped = outcome.terminated | (time >= horizon)
         fresh, fresh_observation = engine.reset(jax.random.split(reset_key_t, n), contexts)
-        simulator = jax.tree.map(lambda a, b: _where(stopped, a, b), fresh, simulator)
-        next_observation = _where(stopped, fresh_observation, outcome.observation)
+        simulator = jax.tree.map(lambda a, b: where(stopped, a, b), fresh, simulator)
+        next_observation = where(stopped, fresh_observation, outcome.observation)
         carry = (simulator, next_observation, jnp.where(stopped, 0, time), jnp.where(stopped, 0.0, returns))
         terminated, stopped = outcome.terminated.astype(jnp.float32), stopped.astype(jnp.float32)
         return carry, (observation, action, outcome.observation, outcome.reward, terminated, stopped, returns)
@@ -164,9 +167,9 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
 
     def minibatch(carry, chosen: Batch):
         trainable, optimiser_state = carry
-        gradient, losses = jax.grad(
-            lambda t: loss(eqx.combine(t, fixed), chosen, options), has_aux=True
-        )(trainable)
+        gradient, losses = jax.grad(lambda t: loss(eqx.combine(t, fixed), chosen, options), has_aux=True)(
+            trainable
+        )
         updates, optimiser_state = optimiser.update(gradient, optimiser_state)
         return (optax.apply_updates(trainable, updates), optimiser_state), losses
 
@@ -187,10 +190,10 @@ def _optimiser(options: PPOOptions) -> optax.GradientTransformation:
     Its epsilon of 1e-5 is part of the recipe: while returns are far below it, the critic hardly moves.
     """
     updates = options.updates_per_checkpoint * options.checkpoints
-    schedule = optax.linear_schedule(options.learning_rate, 0.0, updates * options.epochs * options.minibatches)
-    return optax.chain(
-        optax.clip_by_global_norm(options.max_gradient_norm), optax.adam(schedule, eps=1e-5)
+    schedule = optax.linear_schedule(
+        options.learning_rate, 0.0, updates * options.epochs * options.minibatches
     )
+    return optax.chain(optax.clip_by_global_norm(options.max_gradient_norm), optax.adam(schedule, eps=1e-5))
 
 
 def _is_trainable(networks: tuple[Actor, Critic]):
@@ -202,8 +205,3 @@ def _is_trainable(networks: tuple[Actor, Critic]):
 
 def _trainable(networks: tuple[Actor, Critic]):
     return eqx.filter(networks, _is_trainable(networks))
-
-
-def _where(condition: Array, a: Array, b: Array) -> Array:
-    """Rows of a where the condition [n] holds, else of b; a and b are [n, ...]."""
-    return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)

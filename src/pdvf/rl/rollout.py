@@ -52,8 +52,8 @@ def play(
         simulator, outcome = engine.step(contexts, episodes.simulator, scaler.unscale(action))
         alive = episodes.alive
         following = Episodes(
-            simulator,
-            jnp.where(alive[:, None], outcome.observation, episodes.observation),
+            jax.tree.map(lambda new, old: where(alive, new, old), simulator, episodes.simulator),
+            where(alive, outcome.observation, episodes.observation),
             alive & ~outcome.terminated,
             episodes.returns + jnp.where(alive, outcome.reward, 0.0),
         )
@@ -61,6 +61,11 @@ def play(
         return following, made if record else None
 
     return jax.lax.scan(step, episodes, jax.random.split(key, steps))
+
+
+def where(condition: Array, a: Array, b: Array) -> Array:
+    """Rows of a [n, ...] where the condition [n] holds, else of b."""
+    return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
 
 
 def episode_returns(engine: Engine, contexts: Array, act: Act, key: Array) -> Array:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import jax
+import numpy as np
 
 from pdvf.runs.progress import Progress
 from pdvf.runs.store import RunStore
@@ -35,7 +36,10 @@ class Staged(Protocol[State]):
         ...
 
     def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
-        """The state after stage `stage` (0, 1, ...) and that stage's metrics."""
+        """The state after stage `stage` (0, 1, ...) and that stage's metrics, numbers or arrays.
+
+        A metric `steps`, the environment steps of the stage, is shown as a rate.
+        """
         ...
 
     def finish(self, state: State) -> Mapping[str, Any]:
@@ -67,9 +71,12 @@ def run_phase(
     began = time.perf_counter()
     with store.scalars(phase.name, purge_step=done + 1) as scalars:
         for stage in range(done, phase.stages):
-            state, metrics = jax.block_until_ready(phase.advance(state, stage))
-            metrics = {name: float(value) for name, value in metrics.items()}
-            history.append(metrics)
+            stage_began = time.perf_counter()
+            state, made = jax.block_until_ready(phase.advance(state, stage))
+            history.append({name: np.asarray(value).tolist() for name, value in made.items()})
+            metrics = {name: float(np.nanmean(np.asarray(value))) for name, value in made.items()}
+            if "steps" in metrics:
+                metrics["steps_per_second"] = metrics.pop("steps") / (time.perf_counter() - stage_began)
             seconds = before + time.perf_counter() - began
             # The curves first: a stage that is kept has its point, and one that is done again replaces it.
             scalars.write(stage + 1, metrics)
@@ -90,7 +97,7 @@ def run_phase(
     progress.finish(phase.name, seconds)
 
 
-def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, float]], float, State]:
+def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, Any]], float, State]:
     """Stages done, their metrics, the seconds they took, and the state after them."""
     latest = store.latest_stage(phase.name)
     if latest is None:

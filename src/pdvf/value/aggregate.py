@@ -171,7 +171,9 @@ def decoder_loss(
 def append(store: NamedTuple, rows: NamedTuple, filled: Array):
     """Writes rows behind the first `filled` ones of a store of fixed size."""
     return jax.tree.map(
-        lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), filled, 0), store, rows
+        lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), filled, 0),
+        store,
+        rows,
     )
 
 

@@ -1,0 +1,5 @@
+"""`python -m pdvf`."""
+
+from pdvf.cli import entry
+
+entry()

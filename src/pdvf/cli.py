@@ -1,0 +1,228 @@
+"""The command line: the only place that prints and exits.
+
+pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them where RUN was stopped
+pdvf init spaceship --preset quick --out RUN    only writes the configuration
+pdvf train|collect|embed|fit|evaluate RUN       one phase
+pdvf report RUN                                 figures and RUN/report.html
+pdvf list                                       families, presets, methods
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from pdvf import __version__
+from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, Config, ConfigError, from_dict, preset, to_dict
+from pdvf.runs.errors import RunError
+
+PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
+METHODS = {
+    "pd-vf": "policy-dynamics value function (the method)",
+    "nn": "policy of the nearest training environment in z_d (ablation)",
+    "ppo-env": "PPO trained on the very environment it is tested in (upper bound)",
+}
+
+
+@dataclass(frozen=True)
+class RunArguments:
+    """All phases of PD-VF on a family of environments: train, collect, embed, fit, evaluate, report.
+
+    The same command on the same folder goes on where it stopped.
+    """
+
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    out: Path = Path("runs/latest")
+    """Folder of the run; made if it is not there."""
+    preset: str = "quick"
+    """Where the defaults of the options below come from: smoke, quick or paper."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclass(frozen=True)
+class PhaseArguments:
+    """One phase of an existing run."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run, made by `pdvf init` or `pdvf run`."""
+    quiet: bool = field(default=False)
+    """Show no progress."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; a user's mistake ends with one line and exit status 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except (ConfigError, RunError) as error:
+        print(f"pdvf: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("pdvf: stopped; the same command goes on from the last finished stage", file=sys.stderr)
+        return 130
+    except MemoryError:
+        print("pdvf: out of memory; use a smaller preset or smaller batches", file=sys.stderr)
+        return 2
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+def _dispatch(arguments: list[str]) -> int:
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "run": lambda rest: _run("run", rest),
+        "init": lambda rest: _run("init", rest),
+        **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
+        "list": _list,
+    }
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(__doc__.strip() if __doc__ else "")
+        print("\nEach command explains itself with --help; `pdvf run spaceship --help` lists every option.")
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"pdvf {__version__}")
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command not in commands:
+        raise ConfigError(f"unknown command {command!r}, expected one of: {', '.join(commands)}")
+    return commands[command](rest)
+
+
+def _run(command: str, rest: list[str]) -> int:
+    """`run` and `init`: the family and the preset decide the defaults that --help shows."""
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError(
+            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}; for example "
+            f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
+        )
+    given = _parse_run(command, rest)
+    if command == "init":
+        from pdvf.runs import RunStore
+
+        RunStore.create(given.out, to_dict(given.config), _command(command, rest))
+        print(f"{given.out}: configuration written; next: pdvf train {given.out}")
+        return 0
+    _execute(given.out, given.config, _command(command, rest), (*PHASE_NAMES, "report"), given.quiet)
+    return 0
+
+
+def _parse_run(command: str, rest: list[str]) -> RunArguments:
+    family, name = rest[0], _option(rest, "--preset") or "quick"
+    defaults = preset(family, name)
+    return tyro.cli(
+        RunArguments,
+        prog=f"pdvf {command} {family}",
+        args=rest[1:],
+        default=RunArguments(config=defaults, preset=name),
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+
+
+def _phase(name: str, rest: list[str]) -> int:
+    given = tyro.cli(PhaseArguments, prog=f"pdvf {name}", args=rest, description=PHASE_HELP[name])
+    _execute(given.run, None, _command(name, rest), (name,), given.quiet)
+    return 0
+
+
+PHASE_HELP = {
+    "train": "Phase 1: PPO policies for every environment.",
+    "collect": "Phase 2: trajectories of every kept policy in every training environment.",
+    "embed": "Phase 2: the dynamics and the policy autoencoder.",
+    "fit": "Phase 3: the value function, with aggregation for it and for the policy decoder.",
+    "evaluate": "Phase 4: one episode in each environment; writes RUN/returns.csv.",
+    "report": "Figures and RUN/report.html.",
+}
+
+
+def _execute(folder: Path, config: Config | None, command: str, phases: Sequence[str], quiet: bool) -> None:
+    """Runs phases in a run folder, made anew when a configuration is given."""
+    from pdvf.parallel import use_all_cores
+
+    use_all_cores()
+    from pdvf.runs import RunStore, make_progress
+
+    store = RunStore.open(folder) if config is None else RunStore.create(folder, to_dict(config), command)
+    with store.lock():
+        progress = make_progress(quiet)
+        for name in phases:
+            if name == "report":
+                from pdvf.reports import write_report
+
+                print(f"report: {write_report(store)}")
+            else:
+                _run_phase(store, name, progress)
+
+
+def _run_phase(store, name: str, progress) -> None:
+    from pdvf import pipeline
+    from pdvf.runs import run_phase
+
+    problem = pipeline.Problem(from_dict(store.config))
+    spec = pipeline.PHASES[name]
+    if not all(store.has(artefact) for artefact in spec.leaves):
+        for needed in spec.needs:
+            if not store.has(needed):
+                maker = next(phase for phase, s in pipeline.PHASES.items() if needed in s.leaves)
+                raise RunError(
+                    f"{store.folder} has no artefact {needed!r}, which `pdvf {name}` needs: "
+                    f"run `pdvf {maker} {store.folder}` first"
+                )
+        shapes = pipeline.artefact_shapes(problem)
+        inputs = [store.load(needed, shapes[needed]) for needed in spec.needs]
+        run_phase(store, spec.make(problem, *inputs), spec.leaves, spec.needs, progress)
+    else:
+        for artefact in spec.leaves:
+            store.verify(artefact)
+    if name == "evaluate":
+        _write_returns(store, problem)
+
+
+def _write_returns(store, problem) -> None:
+    from pdvf import pipeline
+
+    evaluation = store.load("evaluation", pipeline.artefact_shapes(problem)["evaluation"])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("family", "split", "environment", "method", "protocol", "seed", "episode", "return"))
+    for row in pipeline.return_rows(problem.config, evaluation):
+        writer.writerow((*row[:-1], f"{row.value:.6g}"))
+    store.write_text("returns.csv", text.getvalue())
+
+
+def _list(rest: list[str]) -> int:
+    if rest and rest[0] not in ("-h", "--help"):
+        raise ConfigError(f"`pdvf list` takes no arguments, given: {' '.join(rest)}")
+    for title, entries in (
+        ("families", {"spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)"}),
+        ("presets", PRESETS),
+        ("methods", METHODS),
+    ):
+        print(f"{title}:")
+        for name, text in entries.items():
+            print(f"  {name:<10} {text}")
+    return 0
+
+
+def _option(arguments: list[str], name: str) -> str | None:
+    """The value of `--name value` or `--name=value`."""
+    for i, word in enumerate(arguments):
+        if word == name and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if word.startswith(name + "="):
+            return word.split("=", 1)[1]
+    return None
+
+
+def _command(command: str, rest: list[str]) -> str:
+    return shlex.join(["pdvf", command, *rest])

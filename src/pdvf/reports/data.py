@@ -1,0 +1,194 @@
+"""What a report is made from: everything a run left that is not needed to play."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from pdvf.reports.statistics import Summary, summarise
+from pdvf.runs import RunError, RunStore
+from pdvf.runs.files import read_json
+
+COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
+PHASES = {
+    "policies": "reinforcement learning",
+    "trajectories": "collection",
+    "dynamics": "self-supervised learning",
+    "adapter": "supervised learning",
+    "evaluation": "evaluation",
+}
+"""The artefact in whose manifest each phase's metrics and seconds are found."""
+
+
+class Group(NamedTuple):
+    """Returns [E, S, J] of one method under one protocol in the environments of one split."""
+
+    split: str
+    method: str
+    protocol: str
+    environments: tuple[int, ...]
+    returns: np.ndarray
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, read and checked."""
+
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    groups: tuple[Group, ...]
+    evaluation: Mapping[str, np.ndarray]
+    infos: Mapping[str, Mapping[str, Any]]  # of the artefacts in PHASES that are there
+
+    @property
+    def family(self) -> str:
+        """Name of the family."""
+        return str(self.config.get("family", "unknown"))
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Numbers [E] of all environments, those for training first."""
+        return self.evaluation["environments"].astype(int)
+
+    @cached_property
+    def is_test(self) -> np.ndarray:
+        """Whether each environment [E] is for testing."""
+        return np.arange(len(self.numbers)) >= int(self.evaluation["train_count"])
+
+    def select(self, split: str, protocol: str | None = None) -> list[Group]:
+        """Groups of a split, the honest ones of a method before the others."""
+        return [g for g in self.groups if g.split == split and protocol in (None, g.protocol)]
+
+    def has(self, *arrays: str) -> bool:
+        """Whether the evaluation has these arrays, and anything in them."""
+        return all(name in self.evaluation and self.evaluation[name].size for name in arrays)
+
+    def option(self, *names: str, default: Any = None) -> Any:
+        """An option of the configuration by its path."""
+        value: Any = self.config
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return default if value is None else value
+
+    def history(self, artefact: str, metric: str) -> np.ndarray | None:
+        """A metric over the stages in which it was taken, [stages, seeds]; None where it never was."""
+        rows = [stage[metric] for stage in self.stages(artefact) if stage.get(metric) is not None]
+        if not rows:
+            return None
+        return np.array([np.ravel(np.array(row, dtype=float)) for row in rows])
+
+    def stages(self, artefact: str) -> list[Mapping[str, Any]]:
+        """Metrics of each stage of the phase that made an artefact."""
+        return list(self.infos.get(artefact, {}).get("history") or [])
+
+    def curves(self) -> np.ndarray | None:
+        """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended."""
+        parts = [
+            np.array(stage["curve"], dtype=float) for stage in self.stages("policies") if "curve" in stage
+        ]
+        return np.concatenate(parts, axis=1) if parts else None
+
+    def seconds(self) -> dict[str, float]:
+        """Time that each phase took."""
+        known = ((PHASES[name], self.infos[name].get("seconds")) for name in PHASES if name in self.infos)
+        return {phase: float(seconds) for phase, seconds in known if seconds is not None}
+
+
+def read_run(store: RunStore) -> Run:
+    """Everything of a run that its report shows."""
+    groups = read_returns(store)
+    evaluation = read_evaluation(store)
+    environment = store.folder / "environment.json"
+    return Run(
+        store.config,
+        read_json(environment, "delete it, the report does without") if environment.exists() else {},
+        groups,
+        evaluation,
+        {name: store.info(name) for name in PHASES if store.has(name)},
+    )
+
+
+def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
+    """The arrays of the artefact `evaluation`, verified."""
+    if not store.has("evaluation"):
+        raise _evaluate_first(store, "artefact 'evaluation'")
+    store.verify("evaluation")
+    arrays = safetensors.numpy.load_file(store.folder / "artefacts" / "evaluation.safetensors")
+    for name in ("environments", "train_count"):
+        if name not in arrays:
+            raise RunError(
+                f"artefact 'evaluation' in {store.folder} has no array {name!r}: "
+                f"delete it and run `pdvf evaluate {store.folder}` again"
+            )
+    return arrays
+
+
+def read_returns(store: RunStore) -> tuple[Group, ...]:
+    """The groups of returns.csv in the order of `METHODS`, those for testing first."""
+    path = store.folder / "returns.csv"
+    if not path.exists():
+        raise _evaluate_first(store, "returns.csv")
+    anew = f"delete it and run `pdvf evaluate {store.folder}` again"
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise RunError(f"{path} has no column {missing[0]!r}, expected {', '.join(COLUMNS)}: {anew}")
+            cells = _cells(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RunError(f"cannot read {path} ({error}): {anew}") from error
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{path} has a line that cannot be read ({error}): {anew}") from error
+    if not any(split == "test" for split, _, _ in cells):
+        raise RunError(f"{path} has no returns in test environments: {anew}")
+    groups = []
+    for (split, method, protocol), found in cells.items():
+        try:
+            environments, returns = _stack(found)
+        except ValueError as error:
+            raise RunError(
+                f"{path} is incomplete for method {method!r}, {split}, {protocol} ({error}): {anew}"
+            ) from error
+        groups.append(Group(split, method, protocol, environments, returns, summarise(returns)))
+    return tuple(groups)
+
+
+Cell = dict[tuple[int, int, int], float]  # return by environment, seed and episode
+
+
+def _cells(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str, str], Cell]:
+    cells: dict[tuple[str, str, str], Cell] = {}
+    for line, row in enumerate(rows, 2):
+        value = float(row["return"])
+        if not np.isfinite(value):
+            raise ValueError(f"line {line}: return is {value}, expected a finite number")
+        at = (int(row["environment"]), int(row["seed"]), int(row["episode"]))
+        cell = cells.setdefault((row["split"], row["method"], row["protocol"]), {})
+        if at in cell:
+            raise ValueError(f"line {line}: environment, seed and episode {at} are there twice")
+        cell[at] = value
+    return cells
+
+
+def _stack(cell: Cell) -> tuple[tuple[int, ...], np.ndarray]:
+    environments, seeds, episodes = (sorted({at[axis] for at in cell}) for axis in range(3))
+    full = len(environments) * len(seeds) * len(episodes)
+    if len(cell) != full:
+        raise ValueError(
+            f"{len(cell)} returns, expected {full} = {len(environments)} environments * {len(seeds)} seeds "
+            f"* {len(episodes)} episodes"
+        )
+    returns = [[[cell[e, s, j] for j in episodes] for s in seeds] for e in environments]
+    return tuple(environments), np.array(returns)
+
+
+def _evaluate_first(store: RunStore, what: str) -> RunError:
+    return RunError(f"{what} is not in {store.folder}: run `pdvf evaluate {store.folder}` first")

@@ -1,0 +1,86 @@
+"""Means, interquartile means and their bootstrap intervals for returns [E, S, J]: environments, seeds, episodes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+
+RESAMPLES = 2000
+LEVEL = 0.95
+
+
+class Estimate(NamedTuple):
+    """A number and the ends of its bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Summary(NamedTuple):
+    """What is said about the returns of one method in some environments."""
+
+    mean: Estimate  # over environments, seeds and episodes
+    iqm: Estimate  # over the scores of all pairs of environment and seed
+    environments: tuple[Estimate, ...]  # mean of each environment
+
+
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+    """Mean of the middle half of the last axis; a quarter, rounded down, is cut off at each end."""
+    return np.asarray(scipy.stats.trim_mean(scores, 0.25, axis=-1))
+
+
+def resample(returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+    """Bootstrapped scores [B, E, S], each the mean of one seed's episodes in one environment, of returns [E, S, J].
+
+    Seeds are drawn once for all environments, since one model plays in all of them, then episodes within each
+    environment and seed. Environments are never drawn: they are the ones the question is about.
+    """
+    _require_returns(returns)
+    environments, seeds, episodes = returns.shape
+    rng = np.random.default_rng(seed)
+    scores = np.empty((resamples, environments, seeds))
+    for b in range(resamples):
+        chosen = returns[:, rng.integers(seeds, size=seeds)]
+        episode = rng.integers(episodes, size=chosen.shape)
+        scores[b] = np.take_along_axis(chosen, episode, axis=2).mean(axis=2)
+    return scores
+
+
+def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the percentile interval of samples [B, ...]."""
+    low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def summarise(
+    returns: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0
+) -> Summary:
+    """Mean, interquartile mean and mean of each environment of returns [E, S, J], with intervals."""
+    samples = resample(returns, resamples, seed)
+    scores = returns.mean(axis=2)
+
+    def estimate(value: np.ndarray, samples: np.ndarray) -> Estimate:
+        low, high = interval(samples, level)
+        return Estimate(float(value), float(low), float(high))
+
+    each = samples.mean(axis=2)  # [B, E]
+    return Summary(
+        estimate(scores.mean(), each.mean(axis=1)),
+        estimate(interquartile_mean(scores.ravel()), interquartile_mean(samples.reshape(len(samples), -1))),
+        tuple(estimate(scores[e].mean(), each[:, e]) for e in range(len(scores))),
+    )
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
+    """Spearman's rank correlation; None where one of the two is constant and it has no value."""
+    if first.size < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return None
+    return float(np.asarray(scipy.stats.spearmanr(first, second).statistic))
+
+
+def _require_returns(returns: np.ndarray) -> None:
+    if returns.ndim != 3 or 0 in returns.shape:
+        raise ValueError(f"returns have shape {returns.shape}, expected environments, seeds and episodes")

@@ -1,0 +1,117 @@
+"""How figures look: methods' names and colours, one look for all axes, and figures as PNG.
+
+Nothing here touches matplotlib's global state, so a report can be made in any thread of any program.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1f2328", "#6a737d", "#e6e8eb"
+TRAIN, TEST = "#0072b2", "#d55e00"
+SMALL, NORMAL, LARGE = 9.5, 11, 12.5
+DPI = 150
+
+
+class Look(NamedTuple):
+    """A method's name in the paper and its colour."""
+
+    label: str
+    colour: str
+
+
+METHODS = {
+    "pd-vf": Look("PD-VF", "#0072b2"),
+    "ppo-env": Look("PPOenv", "#e69f00"),
+    "nn": Look("NN", "#009e73"),
+    "kmeans": Look("Kmeans", "#cc79a7"),
+    "rl2": Look("RL²", "#d55e00"),
+    "maml": Look("MAML", "#56b4e9"),
+    "ppo-dyn": Look("PPOdyn", "#882255"),
+    "ppo-all": Look("PPOall", "#b8a800"),
+    "no-agg-policy": Look("NoAggPolicy", "#332288"),
+    "no-agg-value": Look("NoAggValue", "#8c8c8c"),
+}
+"""The paper's methods in the order of every table; Okabe and Ito's colours, and four of Tol's kind."""
+
+
+def look(method: str) -> Look:
+    """A method's label and colour; one that the paper does not have is grey."""
+    return METHODS.get(method, Look(method, "#444444"))
+
+
+def rank(method: str) -> int:
+    """Place of a method in tables and legends."""
+    return list(METHODS).index(method) if method in METHODS else len(METHODS)
+
+
+def circle_colours(count: int) -> np.ndarray:
+    """Colours [count, 3] around a circle, the last next to the first.
+
+    The circle lies in Oklab's plane of lightness and blue-yellow, which all common kinds of colour vision see; the
+    red-green axis only adds to it.
+    """
+    turn = 2 * np.pi * np.arange(count) / count
+    lightness, green_red, blue_yellow = (
+        0.62 + 0.18 * np.cos(turn),
+        0.10 * np.cos(turn - 0.6),
+        0.13 * np.sin(turn),
+    )
+    to_cone = np.array(
+        [
+            [1, 0.3963377774, 0.2158037573],
+            [1, -0.1055613458, -0.0638541728],
+            [1, -0.0894841775, -1.2914855480],
+        ]
+    )
+    to_rgb = np.array(
+        [
+            [4.0767416621, -3.3077115913, 0.2309699292],
+            [-1.2684380046, 2.6097574011, -0.3413193965],
+            [-0.0041960863, -0.7034186147, 1.7076147010],
+        ]
+    )
+    linear = np.stack([lightness, green_red, blue_yellow], axis=-1) @ to_cone.T
+    linear = np.clip(linear**3 @ to_rgb.T, 0, 1)
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+
+
+def circle_map(count: int) -> ListedColormap:
+    """The same as a colour map."""
+    return ListedColormap(circle_colours(count))
+
+
+def make_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches."""
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes: Axes, title: str = "", x: str = "", y: str = "", grid: str | None = "y") -> None:
+    """The look that all axes share."""
+    axes.set_title(title, fontsize=LARGE, color=INK, loc="left", pad=8)
+    axes.set_xlabel(x, fontsize=NORMAL, color=INK)
+    axes.set_ylabel(y, fontsize=NORMAL, color=INK)
+    axes.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(MUTED)
+    axes.set_axisbelow(True)
+    if grid == "y":
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+    elif grid == "both":
+        axes.grid(color=GRID, linewidth=0.8)
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
