@@ -70,9 +70,7 @@ class SpaceshipOptions:
     """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
 
     def __post_init__(self) -> None:
-        _positive(
-            self, "room", "radius", "strength", "softening", "force", "dt", "decay", "horizon", "door_width"
-        )
+        _positive(self, "room", "radius", "strength", "softening", "force", "dt", "decay", "horizon", "door_width")
         _require(self.capture >= 0, "environment.capture", self.capture, "at least 0")
         _require(isinstance(self.horizon, int), "environment.horizon", self.horizon, "a whole number")
         _require(
@@ -135,9 +133,7 @@ class PPOOptions:
     """Policies kept along the training of each run; the last is the finished one."""
 
     def __post_init__(self) -> None:
-        _positive(
-            self, "steps", "environments", "rollout", "epochs", "minibatches", "learning_rate", "hidden"
-        )
+        _positive(self, "steps", "environments", "rollout", "epochs", "minibatches", "learning_rate", "hidden")
         _positive(self, "checkpoints", "clip", "max_gradient_norm")
         _require(0 < self.discount <= 1, "ppo.discount", self.discount, "above 0 and at most 1")
         _require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "between 0 and 1")

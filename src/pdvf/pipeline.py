@@ -64,9 +64,7 @@ class Problem:
     @cached_property
     def everywhere(self) -> Array:
         """Contexts of training and test environments, for the upper bound PPOenv and for evaluation only."""
-        return jnp.concatenate(
-            [self.contexts, jnp.asarray(self.engine.family.test(self.config.seed).contexts)]
-        )
+        return jnp.concatenate([self.contexts, jnp.asarray(self.engine.family.test(self.config.seed).contexts)])
 
     def key(self, phase: int) -> Array:
         """The random key of a phase."""
@@ -113,12 +111,8 @@ class ReinforcementLearning:
         """Untrained policies."""
         engine, options = self.problem.engine, self.problem.config.ppo
         keys = jax.random.split(self.problem.key(1), self.contexts.shape[0])
-        state = jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key))(
-            self.contexts, keys
-        )
-        return Ensemble(
-            state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor)
-        )
+        state = jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key))(self.contexts, keys)
+        return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
 
     def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Array]]:
         """All policies learn until the next checkpoint."""
@@ -196,9 +190,7 @@ class Collection:
         actors = flat_policies(self.policies)
         keys = jax.random.split(self.problem.key(3), actors.log_std.shape[0])
         play = spread(
-            lambda _, split: jax.lax.map(
-                lambda row: collect(engine, contexts, episodes, *row), split, batch_size=64
-            )
+            lambda _, split: jax.lax.map(lambda row: collect(engine, contexts, episodes, *row), split, batch_size=64)
         )
         trajectories = play((), (actors, keys))
         quantiles = jnp.quantile(trajectories.returns, jnp.array([0.1, 0.5, 0.9]))
@@ -237,9 +229,7 @@ class SelfSupervised:
                     self._optimiser("dynamics"),
                     keys[1],
                 ),
-                fit.start(
-                    policy.make(self.trajectories, config.policy, keys[2]), self._optimiser("policy"), keys[3]
-                ),
+                fit.start(policy.make(self.trajectories, config.policy, keys[2]), self._optimiser("policy"), keys[3]),
             )
 
         return jax.vmap(one)(self.problem.model_keys(4))
@@ -249,9 +239,7 @@ class SelfSupervised:
         del stage
         d, d_metrics = self._dynamics(self.trajectories, state.dynamics)
         p, p_metrics = self._policy(self.trajectories, state.policy)
-        metrics = {f"dynamics_{k}": v for k, v in d_metrics.items()} | {
-            f"policy_{k}": v for k, v in p_metrics.items()
-        }
+        metrics = {f"dynamics_{k}": v for k, v in d_metrics.items()} | {f"policy_{k}": v for k, v in p_metrics.items()}
         return Autoencoders(d, p), metrics
 
     @cached_property
@@ -263,9 +251,7 @@ class SelfSupervised:
             def loss(model: DynamicsAutoencoder, key: Array, held_out: bool = False) -> Array:
                 return dynamics.loss(model, trajectories, probe_steps, options.batch, key, held_out)
 
-            return fit.advance(
-                state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("dynamics")
-            )
+            return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("dynamics"))
 
         return spread(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
 
@@ -367,9 +353,7 @@ class Supervised:
 
         def scores(rows: int) -> Scores:
             pairs = (rows, environments)
-            return Scores(
-                jnp.zeros((rows, e)), jnp.zeros((*pairs, o)), jnp.zeros((*pairs, d)), jnp.zeros(pairs)
-            )
+            return Scores(jnp.zeros((rows, e)), jnp.zeros((*pairs, o)), jnp.zeros((*pairs, d)), jnp.zeros(pairs))
 
         rows = self._label_rows * options.decoder_rounds or 1
         labelled = Labelled(
@@ -495,9 +479,7 @@ class Supervised:
             )
 
         begun = state.value._replace(optimiser=optimiser.init(state.value.model))
-        value, metrics = fit.advance(
-            begun, optimiser, loss, lambda m, k: loss(m, k, True), self._updates(epochs)
-        )
+        value, metrics = fit.advance(begun, optimiser, loss, lambda m, k: loss(m, k, True), self._updates(epochs))
         held_out = metrics["held_out_loss"]
         return state._replace(value=value, best=value.best, best_loss=held_out), metrics
 
@@ -578,9 +560,7 @@ class Evaluation:
         engine, everywhere = self.problem.engine, self.problem.everywhere
         train, episodes = self.problem.contexts.shape[0], self.problem.config.evaluate.episodes
         keys = jax.random.split(self.problem.key(7), 6)
-        finished = jax.tree.map(
-            lambda a, b: jnp.concatenate([a[-1], b]), policies, upper_bound
-        )  # [E, seeds, ...]
+        finished = jax.tree.map(lambda a, b: jnp.concatenate([a[-1], b]), policies, upper_bound)  # [E, seeds, ...]
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), finished)
         contexts = jnp.repeat(everywhere, episodes, axis=0)
 
@@ -640,9 +620,7 @@ class Evaluation:
         count, episodes = everywhere.shape[0], 2
         actors = jax.tree.map(lambda x: x[:, 0], finished)
         keys = jax.random.split(collect_key, count)
-        played = jax.vmap(lambda actor, k: collect(self.problem.engine, everywhere, episodes, actor, k))(
-            actors, keys
-        )
+        played = jax.vmap(lambda actor, k: collect(self.problem.engine, everywhere, episodes, actor, k))(actors, keys)
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), played)
         first = jax.tree.map(lambda x: x[:, : self.problem.engine.family.probe_steps], flat[:5])
         z_d = jax.vmap(adapter.body.dynamics.encode)(first[0], first[1], first[3], first[4])

@@ -35,9 +35,7 @@ def test_order_does_not_matter(encoder: SetEncoder):
     order = np.array([3, 1, 5, 0, 2, 4])
     x = elements()
     np.testing.assert_allclose(encode(encoder, x, ALL), encode(encoder, x[order], ALL), atol=1e-6)
-    np.testing.assert_allclose(
-        encode(encoder, x, FIRST_FOUR), encode(encoder, x[order], FIRST_FOUR[order]), atol=1e-6
-    )
+    np.testing.assert_allclose(encode(encoder, x, FIRST_FOUR), encode(encoder, x[order], FIRST_FOUR[order]), atol=1e-6)
 
 
 def test_elements_matter(encoder: SetEncoder):
@@ -88,9 +86,7 @@ def test_dropout_acts_only_with_a_key(encoder: SetEncoder):
 
 def test_no_dropout_when_its_rate_is_zero():
     encoder = SetEncoder(FEATURES, model=8, embedding=4, dropout=0.0, key=jax.random.key(0))
-    np.testing.assert_array_equal(
-        encode(encoder, elements(), ALL), encode(encoder, elements(), ALL, jax.random.key(5))
-    )
+    np.testing.assert_array_equal(encode(encoder, elements(), ALL), encode(encoder, elements(), ALL, jax.random.key(5)))
 
 
 def test_attention_mixes_elements(encoder: SetEncoder):

@@ -32,9 +32,7 @@ def make(context: Any = 1, **kwargs: Any) -> FamilyEnv:
 
 
 def make_many(n: int, context: Any, **kwargs: Any) -> FamilyVectorEnv:
-    env = gymnasium.make_vec(
-        ID, n, vectorization_mode="vector_entry_point", context=context, **kwargs
-    ).unwrapped
+    env = gymnasium.make_vec(ID, n, vectorization_mode="vector_entry_point", context=context, **kwargs).unwrapped
     assert isinstance(env, FamilyVectorEnv)
     return env
 
@@ -98,8 +96,7 @@ def test_numpy_integers_are_environment_numbers():
 def test_split_seed_draws_the_contexts():
     options = SpaceshipOptions(sampling="interval")
     angles = [
-        make(3, options=options, split_seed=s).reset()[1]["context"]["angle"] / math.radians(18)
-        for s in (0, 0, 1)
+        make(3, options=options, split_seed=s).reset()[1]["context"]["angle"] / math.radians(18) for s in (0, 0, 1)
     ]
     assert angles[0] == angles[1] != angles[2]
     assert all(2 <= angle < 3 for angle in angles)
@@ -111,9 +108,7 @@ BAD_NAMES = [{}, {"angel": 1}, {"angle": "x"}, {"angle": math.nan}, {"angle": 1.
 
 @pytest.mark.parametrize("context", [*BAD_NUMBERS, *BAD_NAMES])
 def test_bad_context(context: Any):
-    with pytest.raises(
-        ValueError, match=r"context is .* from 1 to 20.*\['angle'\].*pass for example"
-    ) as error:
+    with pytest.raises(ValueError, match=r"context is .* from 1 to 20.*\['angle'\].*pass for example") as error:
         make(context)
     assert repr(context) in str(error.value)
     with pytest.raises(ValueError, match="context is"):
@@ -260,9 +255,7 @@ def test_vector_env_truncates_and_restarts(point):
     assert not np.any(terminated)
     np.testing.assert_array_equal(observations, [[1.0], [1.0]])  # the last observation of the old episode
     observations, rewards, terminated, truncated, _ = env.step(right)
-    np.testing.assert_array_equal(
-        observations, [[0.0], [0.0]]
-    )  # the first of the new one; no move, no reward
+    np.testing.assert_array_equal(observations, [[0.0], [0.0]])  # the first of the new one; no move, no reward
     np.testing.assert_array_equal(rewards, [0.0, 0.0])
     assert not np.any(truncated | terminated)
     np.testing.assert_array_equal(env.step(right)[0], [[0.25], [0.25]])

@@ -34,9 +34,7 @@ def networks():
         actor,
         (random((3, 5)), random((3,)), random((3,))),
     )
-    critic = eqx.tree_at(
-        lambda c: (c.layers[2].weight, c.layers[2].bias), critic, (random((1, 5)), random((1,)))
-    )
+    critic = eqx.tree_at(lambda c: (c.layers[2].weight, c.layers[2].bias), critic, (random((1, 5)), random((1,))))
     return actor, critic
 
 
@@ -67,9 +65,7 @@ def test_loss_against_numpy(networks):
     action = (mean + std * rng.normal(size=(m, 3))).astype(np.float32)
     log_prob = np.zeros(m)
     for j in range(3):
-        log_prob += -((action[:, j] - mean[:, j]) ** 2) / (2 * std[j] ** 2) - np.log(
-            std[j] * np.sqrt(2 * np.pi)
-        )
+        log_prob += -((action[:, j] - mean[:, j]) ** 2) / (2 * std[j] ** 2) - np.log(std[j] * np.sqrt(2 * np.pi))
     ratio = np.exp(rng.uniform(-0.6, 0.6, m))
     advantage, target = rng.normal(size=m), rng.normal(size=m)
     for sign in (advantage > 0, advantage < 0):  # both clips, with both signs, and the middle
@@ -152,9 +148,7 @@ def learn(point):
         last, metrics = ppo.train(engine, LEARN, context, first, shuffle, LEARN.updates_per_checkpoint)
 
         def returns(actor: Actor) -> jax.Array:
-            return episode_returns(engine, context[None], lambda o, _: jax.vmap(actor)(o), jax.random.key(7))[
-                0
-            ]
+            return episode_returns(engine, context[None], lambda o, _: jax.vmap(actor)(o), jax.random.key(7))[0]
 
         return last, metrics, returns(first.actor), returns(last.actor)
 

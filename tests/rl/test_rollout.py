@@ -48,9 +48,7 @@ def test_returns_equal_a_python_loop_over_gymnasium():
 def test_returns_sum_the_rewards_of_every_step(point):
     # Always right: the side times 0.25 + 0.5 + 0.75 + 5 * 1 = 6.5; the horizon of 8 ends it.
     sides = jnp.array([[-1.0], [1.0], [0.5]])
-    returns = episode_returns(
-        NativeEngine(point), sides, lambda o, _: jnp.full_like(o, 9.0), jax.random.key(0)
-    )
+    returns = episode_returns(NativeEngine(point), sides, lambda o, _: jnp.full_like(o, 9.0), jax.random.key(0))
     np.testing.assert_allclose(returns, [-6.5, 6.5, 3.25])
     env = FamilyEnv(point, 2)
     env.reset(seed=0)

@@ -48,9 +48,7 @@ class Toy:
         self.stages_run.append(stage)
         key, data_key = jax.random.split(state.key)
         x = jax.random.normal(data_key, (8, 3))
-        loss, gradient = jax.value_and_grad(lambda m: jnp.mean((jax.vmap(m)(x)[:, 0] - x[:, 0]) ** 2))(
-            state.model
-        )
+        loss, gradient = jax.value_and_grad(lambda m: jnp.mean((jax.vmap(m)(x)[:, 0] - x[:, 0]) ** 2))(state.model)
         with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises floats to whole powers
             change, optimiser = OPTIMISER.update(gradient, state.optimiser)
         model = optax.apply_updates(state.model, change)
@@ -204,9 +202,7 @@ def test_kill_while_writing_then_resume_gives_the_same_bits(tmp_path, uninterrup
     assert toy.stages_run == left
     assert results(store) == uninterrupted
     names = {path.name for path in (store.folder / "artefacts").iterdir()}
-    assert names == {
-        f"{name}.{ending}" for name in ("data", *ARTEFACTS) for ending in ("safetensors", "json")
-    }
+    assert names == {f"{name}.{ending}" for name in ("data", *ARTEFACTS) for ending in ("safetensors", "json")}
 
 
 def test_history_and_seconds_survive_a_resume(tmp_path):

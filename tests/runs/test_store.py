@@ -93,9 +93,7 @@ def test_a_kill_while_creating_leaves_a_folder_that_can_be_used(tmp_path):
 
 
 def test_round_trip_and_manifest(store):
-    store.save(
-        "policies-2", tree(0.1), info={"score": np.float32(0.5), "worst": float("nan"), "n": jnp.arange(2)}
-    )
+    store.save("policies-2", tree(0.1), info={"score": np.float32(0.5), "worst": float("nan"), "n": jnp.arange(2)})
     back = store.load("policies-2", jax.eval_shape(tree))
     assert np.asarray(back["a"]).tobytes() == np.asarray(tree(0.1)["a"]).tobytes()
     assert jax.random.key_data(back["key"]).tolist() == jax.random.key_data(tree()["key"]).tolist()
@@ -110,9 +108,7 @@ def test_truncated_file(store):
     store.save("x", tree())
     size = file_of(store, "x").stat().st_size
     os.truncate(file_of(store, "x"), size - 1)
-    with pytest.raises(
-        RunError, match=rf"truncated or altered \({size - 1} bytes, manifest says {size}\): delete it"
-    ):
+    with pytest.raises(RunError, match=rf"truncated or altered \({size - 1} bytes, manifest says {size}\): delete it"):
         load_a(store, "x")
     file_of(store, "x").unlink()
     assert not store.has("x")
@@ -240,9 +236,7 @@ def test_full_device(store):
     """A real ENOSPC: the file aside is a link to the device that is always full."""
     store.save("done", tree(1.0))
     (store.folder / "artefacts" / "x.safetensors.tmp").symlink_to("/dev/full")
-    with pytest.raises(
-        RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"
-    ):
+    with pytest.raises(RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"):
         store.save("x", tree())
     assert leftovers(store) == []
     assert not store.has("x")

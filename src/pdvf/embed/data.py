@@ -47,10 +47,7 @@ def collect(engine: Engine, contexts: Array, episodes: int, actor: Actor, key: A
 
     decision = jax.vmap(jax.vmap(actor.act))(steps.observation)
     return Trajectories(
-        *(
-            arrange(x)
-            for x in (steps.observation, steps.action, decision, steps.next_observation, steps.valid)
-        ),
+        *(arrange(x) for x in (steps.observation, steps.action, decision, steps.next_observation, steps.valid)),
         ended.returns.reshape(contexts.shape[0], episodes),
     )
 

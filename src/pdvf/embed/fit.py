@@ -45,9 +45,7 @@ def advance(
         change, state = optimiser.update(gradient, state, model)
         return (optax.apply_updates(model, change), state), value
 
-    (model, state), losses = jax.lax.scan(
-        step, (fit.model, fit.optimiser), jax.random.split(step_key, updates)
-    )
+    (model, state), losses = jax.lax.scan(step, (fit.model, fit.optimiser), jax.random.split(step_key, updates))
     held_out = held_out_loss(model, look_key)
     better = held_out < fit.best_loss
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), model, fit.best)

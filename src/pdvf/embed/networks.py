@@ -46,9 +46,7 @@ class SetEncoder(eqx.Module):
     def __init__(self, inputs: int, model: int, embedding: int, dropout: float, key: Array):
         keys = jax.random.split(key, 7)
         self.element = eqx.nn.Linear(inputs, model, key=keys[0])
-        self.query, self.key, self.value, self.output = (
-            eqx.nn.Linear(model, model, key=k) for k in keys[1:5]
-        )
+        self.query, self.key, self.value, self.output = (eqx.nn.Linear(model, model, key=k) for k in keys[1:5])
         self.feed_forward = FeedForward((model, model, model), keys[5])
         self.norms = (eqx.nn.LayerNorm(model), eqx.nn.LayerNorm(model))
         self.embedding = eqx.nn.Linear(model, embedding, key=keys[6])

@@ -202,9 +202,7 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         self._over = np.zeros(self.num_envs, bool)
         return np.array(observations), self._info()
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step of every environment, or the start of its next episode."""
         if self._states is None:
             raise gymnasium.error.ResetNeeded("step was called before reset; call reset first")
@@ -212,9 +210,9 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         seeds = np.zeros(self.num_envs, np.uint32)
         for i in np.flatnonzero(self._over):
             seeds[i] = _draw_seed(self._generators[i])
-        self._states, self._times, observations, rewards, terminated, truncated = _compiled(
-            self.family
-        ).step_many(self._contexts, self._states, self._times, self._over, seeds, actions)
+        self._states, self._times, observations, rewards, terminated, truncated = _compiled(self.family).step_many(
+            self._contexts, self._states, self._times, self._over, seeds, actions
+        )
         terminated, truncated = np.array(terminated), np.array(truncated)
         self._over = terminated | truncated
         return np.array(observations), np.array(rewards, np.float64), terminated, truncated, self._info()
@@ -279,18 +277,12 @@ def draw_room(family: Spaceship, context: np.ndarray, path: np.ndarray) -> np.nd
     figure = Figure(figsize=(4, 4), dpi=80)
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0.02, 0.02, 0.96, 0.96))
-    axes.quiver(
-        *places.T, *direction.T, np.log(size + 1e-6), cmap="Blues", pivot="mid", scale=24, width=0.005
-    )
-    for charge, place in zip(
-        o.radius * np.array([np.cos(context[0]), np.sin(context[0])]), o.charges, strict=True
-    ):
+    axes.quiver(*places.T, *direction.T, np.log(size + 1e-6), cmap="Blues", pivot="mid", scale=24, width=0.005)
+    for charge, place in zip(o.radius * np.array([np.cos(context[0]), np.sin(context[0])]), o.charges, strict=True):
         colour = "tab:red" if charge > 0 else "tab:blue"
         axes.scatter(*place, s=40 + 400 * abs(charge) / o.radius, color=colour, clip_on=False, zorder=3)
     door = (o.door[0] - o.door_width / 2, o.door[0] + o.door_width / 2)
-    axes.plot(
-        door, (o.door[1], o.door[1]), color="tab:green", linewidth=8, solid_capstyle="butt", clip_on=False
-    )
+    axes.plot(door, (o.door[1], o.door[1]), color="tab:green", linewidth=8, solid_capstyle="butt", clip_on=False)
     axes.plot(*path.T, color="black", linewidth=1.5, marker=".", markersize=4)
     axes.plot(*path[-1], color="black", marker="^", markersize=10)
     axes.set(xlim=(0, o.room), ylim=(0, o.room), xticks=[], yticks=[], aspect="equal")
@@ -352,7 +344,5 @@ def _seeds(seed: int | Sequence[int | None] | None, n: int) -> Sequence[int | No
     if isinstance(seed, int):
         return [seed + i for i in range(n)]
     if len(seed) != n:
-        raise ValueError(
-            f"seed has {len(seed)} entries, expected num_envs = {n}; give one for each environment"
-        )
+        raise ValueError(f"seed has {len(seed)} entries, expected num_envs = {n}; give one for each environment")
     return seed

@@ -90,9 +90,7 @@ class Spaceship:
         cubed = jnp.sum(away**2, axis=-1) ** 1.5
         return o.strength * jnp.sum((charges / (cubed + o.softening))[:, None] * away, axis=0)
 
-    def transition(
-        self, context: Array, state: SpaceshipState, action: Array
-    ) -> tuple[SpaceshipState, Array, Array]:
+    def transition(self, context: Array, state: SpaceshipState, action: Array) -> tuple[SpaceshipState, Array, Array]:
         """One step; reward only where the episode ends."""
         o = self.options
         if o.fixed_magnitude:

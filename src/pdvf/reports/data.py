@@ -12,6 +12,7 @@ import numpy as np
 import safetensors.numpy
 
 from pdvf.reports.statistics import Summary, summarise
+from pdvf.reports.style import rank
 from pdvf.runs import RunError, RunStore
 from pdvf.runs.files import read_json
 
@@ -90,9 +91,7 @@ class Run:
 
     def curves(self) -> np.ndarray | None:
         """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended."""
-        parts = [
-            np.array(stage["curve"], dtype=float) for stage in self.stages("policies") if "curve" in stage
-        ]
+        parts = [np.array(stage["curve"], dtype=float) for stage in self.stages("policies") if "curve" in stage]
         return np.concatenate(parts, axis=1) if parts else None
 
     def seconds(self) -> dict[str, float]:
@@ -131,7 +130,7 @@ def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
 
 
 def read_returns(store: RunStore) -> tuple[Group, ...]:
-    """The groups of returns.csv in the order of `METHODS`, those for testing first."""
+    """The groups of returns.csv: test before training, methods in the order of `METHODS`, honest before peek."""
     path = store.folder / "returns.csv"
     if not path.exists():
         raise _evaluate_first(store, "returns.csv")
@@ -158,7 +157,7 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
                 f"{path} is incomplete for method {method!r}, {split}, {protocol} ({error}): {anew}"
             ) from error
         groups.append(Group(split, method, protocol, environments, returns, summarise(returns)))
-    return tuple(groups)
+    return tuple(sorted(groups, key=lambda g: (g.split != "test", rank(g.method), g.method, g.protocol)))
 
 
 Cell = dict[tuple[int, int, int], float]  # return by environment, seed and episode

@@ -55,9 +55,7 @@ def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.
     return low, high
 
 
-def summarise(
-    returns: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0
-) -> Summary:
+def summarise(returns: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0) -> Summary:
     """Mean, interquartile mean and mean of each environment of returns [E, S, J], with intervals."""
     samples = resample(returns, resamples, seed)
     scores = returns.mean(axis=2)
@@ -78,7 +76,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     """Spearman's rank correlation; None where one of the two is constant and it has no value."""
     if first.size < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return float(np.asarray(scipy.stats.spearmanr(first, second).statistic))
+    return float(np.asarray(scipy.stats.spearmanr(first, second)[0]))
 
 
 def _require_returns(returns: np.ndarray) -> None:

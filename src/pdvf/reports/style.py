@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1f2328", "#6a737d", "#e6e8eb"
@@ -83,15 +82,11 @@ def circle_colours(count: int) -> np.ndarray:
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
-def circle_map(count: int) -> ListedColormap:
-    """The same as a colour map."""
-    return ListedColormap(circle_colours(count))
-
-
 def make_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.09, h_pad=0.09)  # pyright: ignore
     return figure
 
 

@@ -75,9 +75,7 @@ def make_actor_critic(observation: Box, action: Box, hidden: int, key: Array) ->
     """
     actor_key, critic_key = jax.random.split(key)
     scaler = Scaler.from_box(observation)
-    actor = Actor(
-        scaler, _layers(observation.size, hidden, action.size, 0.01, actor_key), jnp.zeros(action.size)
-    )
+    actor = Actor(scaler, _layers(observation.size, hidden, action.size, 0.01, actor_key), jnp.zeros(action.size))
     critic = Critic(scaler, _layers(observation.size, hidden, 1, 0.0, critic_key))
     return actor, critic
 

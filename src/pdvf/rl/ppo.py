@@ -101,9 +101,7 @@ def log_density(mean: Array, log_std: Array, action: Array) -> Array:
     return jnp.sum(-0.5 * scaled**2 - log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
 
-def loss(
-    networks: tuple[Actor, Critic], batch: Batch, options: PPOOptions
-) -> tuple[Array, tuple[Array, Array]]:
+def loss(networks: tuple[Actor, Critic], batch: Batch, options: PPOOptions) -> tuple[Array, tuple[Array, Array]]:
     """Clipped surrogate, critic's squared error and entropy bonus for a flat batch [m, ...]."""
     actor, critic = networks
     log_prob = log_density(jax.vmap(actor)(batch.observation), actor.log_std, batch.action)
@@ -145,9 +143,7 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
     observation, action, following, reward, terminated, stopped, returns = rows
     value = jax.vmap(jax.vmap(state.critic))
     values = value(observation)
-    advantage = advantages(
-        reward, values, value(following), terminated, stopped, options.discount, options.gae_lambda
-    )
+    advantage = advantages(reward, values, value(following), terminated, stopped, options.discount, options.gae_lambda)
     mean = jax.vmap(jax.vmap(state.actor))(observation)
     log_prob = log_density(mean, state.actor.log_std, action)
     batch = Batch(observation, action, log_prob, advantage, advantage + values)
@@ -167,9 +163,7 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
 
     def minibatch(carry, chosen: Batch):
         trainable, optimiser_state = carry
-        gradient, losses = jax.grad(lambda t: loss(eqx.combine(t, fixed), chosen, options), has_aux=True)(
-            trainable
-        )
+        gradient, losses = jax.grad(lambda t: loss(eqx.combine(t, fixed), chosen, options), has_aux=True)(trainable)
         updates, optimiser_state = optimiser.update(gradient, optimiser_state)
         return (optax.apply_updates(trainable, updates), optimiser_state), losses
 
@@ -190,9 +184,7 @@ def _optimiser(options: PPOOptions) -> optax.GradientTransformation:
     Its epsilon of 1e-5 is part of the recipe: while returns are far below it, the critic hardly moves.
     """
     updates = options.updates_per_checkpoint * options.checkpoints
-    schedule = optax.linear_schedule(
-        options.learning_rate, 0.0, updates * options.epochs * options.minibatches
-    )
+    schedule = optax.linear_schedule(options.learning_rate, 0.0, updates * options.epochs * options.minibatches)
     return optax.chain(optax.clip_by_global_norm(options.max_gradient_norm), optax.adam(schedule, eps=1e-5))
 
 

@@ -15,9 +15,7 @@ class Progress(Protocol):
         """A phase begins, or goes on after `done` of its stages."""
         ...
 
-    def update(
-        self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]
-    ) -> None:
+    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """One more stage is done."""
         ...
 
@@ -32,9 +30,7 @@ class Quiet:
     def start(self, phase: str, stages: int, done: int) -> None:
         """Nothing."""
 
-    def update(
-        self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]
-    ) -> None:
+    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Nothing."""
 
     def finish(self, phase: str, seconds: float) -> None:
@@ -51,9 +47,7 @@ class Plain:
         """Says where the phase begins."""
         self._print(f"{phase}: goes on after stage {done} of {stages}" if done else f"{phase}: begins")
 
-    def update(
-        self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]
-    ) -> None:
+    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Says how far, how fast and how long still."""
         left = duration(time_left(done, stages, seconds))
         self._print(f"{phase}: stage {done} of {stages}, {rate(done, seconds, metrics)}, {left} left")
@@ -91,9 +85,7 @@ class Live:
         self._bars.start()
         atexit.register(self._stop)  # an error in the phase must not leave the terminal without its cursor
 
-    def update(
-        self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]
-    ) -> None:
+    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Moves the bar on."""
         text = f"{rate(done, seconds, metrics)}, {duration(time_left(done, stages, seconds))} left"
         self._bars.update(self._task, completed=done, total=stages, text=text)

@@ -51,9 +51,7 @@ def from_arrays(like: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
 
 def _restore(name: str, leaf: Leaf, array: np.ndarray) -> Any:
     if (array.dtype, array.shape) != (leaf.dtype, leaf.shape):
-        raise RunError(
-            f"array {name!r} is {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)}"
-        )
+        raise RunError(f"array {name!r} is {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)}")
     if leaf.host:
         return array
     if leaf.key is not None:

@@ -74,9 +74,7 @@ class RunStore:
         """An existing run."""
         folder = Path(folder)
         if not folder.is_dir():
-            raise RunError(
-                f"{folder} is not there or no folder, expected the folder of a run: check the path"
-            )
+            raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
         if not (folder / CONFIG).exists():
             raise RunError(f"{folder} is not a run folder (it has no {CONFIG}): give the folder of a run")
         return cls(folder, read_json(folder / CONFIG, "put the run's own file back, or use another --out"))
@@ -141,8 +139,7 @@ class RunStore:
             size = file.stat().st_size
         if size != manifest["bytes"]:
             raise RunError(
-                f"artefact {file} was truncated or altered ({size} bytes, manifest says "
-                f"{manifest['bytes']}): {ANEW}"
+                f"artefact {file} was truncated or altered ({size} bytes, manifest says {manifest['bytes']}): {ANEW}"
             )
         found = sha256(file)
         if found != manifest["sha256"]:
@@ -153,9 +150,7 @@ class RunStore:
         for source, checksum in manifest["inputs"].items():
             # An input that was deleted is no contradiction: it is compared when it has been made anew.
             if self.has(source) and self.manifest(source)["sha256"] != checksum:
-                raise RunError(
-                    f"artefact {file} is stale, it was made from another version of {source!r}: {ANEW}"
-                )
+                raise RunError(f"artefact {file} is stale, it was made from another version of {source!r}: {ANEW}")
 
     def manifest(self, name: str) -> dict[str, Any]:
         """Everything noted about an artefact."""

@@ -72,9 +72,7 @@ class Body(eqx.Module):
         episodes, made = play(engine, contexts, probed.episodes, act, key, steps, record)
         return episodes.returns, made
 
-    def score(
-        self, engine: Engine, contexts: Array, z_pi: Array, key: Array, noise: float, chunk: int = 512
-    ) -> Scores:
+    def score(self, engine: Engine, contexts: Array, z_pi: Array, key: Array, noise: float, chunk: int = 512) -> Scores:
         """Plays every z_pi [Z, e] in every context [E, c], a chunk of embeddings at a time."""
 
         def one(row: tuple[Array, Array]) -> Scores:

@@ -1,0 +1,48 @@
+# Everything runs in .venv; the stamps remember what is installed.
+PYTHON ?= python3
+SEED ?= 0
+RUN ?= runs/demo-seed$(SEED)
+BIN := .venv/bin
+
+.PHONY: help setup demo test test-slow check bench clean
+help:
+	@echo "make demo [SEED=n]  train PD-VF on Spaceship and open-ready report in $(RUN)"
+	@echo "make test           unit tests (test-slow: the long ones too)"
+	@echo "make check          ruff, pyright, import directions"
+	@echo "make bench          throughput and latency beside a peer, in benchmarks/results/cpu.json"
+
+.venv/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+.venv/.installed-bench: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+setup: .venv/.installed-dev
+
+demo: .venv/.installed
+	$(BIN)/pdvf run spaceship --preset quick --seed $(SEED) --out $(RUN)
+	@echo "look at $(RUN)/report.html"
+
+test: .venv/.installed-dev
+	$(BIN)/python -m pytest
+
+test-slow: .venv/.installed-dev
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+check: .venv/.installed-dev
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: .venv/.installed-bench
+	$(BIN)/python benchmarks/bench.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache

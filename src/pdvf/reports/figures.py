@@ -1,0 +1,450 @@
+"""The figures of a report. Each function draws one from a run, or returns None where the run lacks what it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.projections.polar import PolarAxes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from sklearn.manifold import TSNE
+
+from pdvf.config import ConfigError, from_dict
+from pdvf.families import Spaceship, make_family
+from pdvf.reports import paper
+from pdvf.reports.data import Group, Run
+from pdvf.reports.paper import PaperReturn
+from pdvf.reports.statistics import rank_correlation
+from pdvf.reports.style import (
+    GRID,
+    INK,
+    LARGE,
+    MUTED,
+    NORMAL,
+    SMALL,
+    TEST,
+    TRAIN,
+    circle_colours,
+    look,
+    make_figure,
+    tidy,
+)
+from pdvf.runs import RunError
+
+TSNE_POINTS = 1000
+"""Most points that t-SNE is given; of more, so many are drawn."""
+FIELD = "#c3c9cf"
+CURVE_POINTS = 150
+"""Points of a learning curve; updates are averaged in between."""
+
+
+def test_returns(run: Run) -> Figure | None:
+    """Honest returns in the test environments, the paper's bars as outlines beside them."""
+    return _bars(run.select("test", "honest"), paper.test_returns(run.family))
+
+
+def train_returns(run: Run) -> Figure | None:
+    """Honest returns in the training environments."""
+    return _bars(run.select("train", "honest"), {})
+
+
+def embeddings(run: Run) -> Figure | None:
+    """t-SNE of z_d and z_pi, coloured by environment and by policy."""
+    if not run.has("tsne_z_d", "tsne_z_pi", "tsne_policy", "tsne_environment"):
+        return None
+    rows = len(run.evaluation["tsne_z_d"])
+    kept = np.arange(rows)
+    if rows > TSNE_POINTS:
+        kept = np.sort(np.random.default_rng(0).choice(rows, TSNE_POINTS, replace=False))
+    planes = {name: _plane(run.evaluation[f"tsne_{name}"][kept]) for name in ("z_d", "z_pi")}
+    labels = {name: run.evaluation[f"tsne_{name}"][kept].astype(int) for name in ("environment", "policy")}
+    colours = dict(zip(run.numbers.tolist(), circle_colours(len(run.numbers)), strict=True))
+    test = set(run.numbers[run.is_test].tolist())
+
+    figure = make_figure(11, 8.6)
+    left, right = np.ravel(figure.subfigures(1, 2, width_ratios=[8.6, 2.4]))
+    panels = left.subplots(2, 2)
+    for row, by in enumerate(("environment", "policy")):
+        for column, (name, symbol) in enumerate((("z_d", r"$z_d$"), ("z_pi", r"$z_\pi$"))):
+            axes: Axes = panels[row, column]
+            for among_test, marker, size in ((False, "o", 15), (True, "^", 24)):
+                shown = np.isin(labels[by], list(test)) == among_test
+                axes.scatter(
+                    *planes[name][shown].T,
+                    c=[colours[n] for n in labels[by][shown].tolist()],
+                    marker=marker,
+                    s=size,
+                    linewidths=0.35 if among_test else 0,
+                    edgecolors=INK if among_test else "none",
+                    alpha=0.9,
+                )
+            what = "Dynamics" if name == "z_d" else "Policy"
+            tidy(axes, f"{what} embeddings {symbol}, by {by}", grid=None)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(True)
+            axes.spines[:].set_color(GRID)
+            axes.margins(0.06)
+
+    _wheel(right.add_axes((0.02, 0.42, 0.92, 0.28), projection="polar"), run, colours, test)
+    handles = [
+        Line2D([], [], marker="o", color=MUTED, linestyle="", markersize=6, label="for training"),
+        Line2D(
+            [],
+            [],
+            marker="^",
+            color=MUTED,
+            markeredgecolor=INK,
+            linestyle="",
+            markersize=7,
+            label="for testing",
+        ),
+    ]
+    right.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.48, 0.4), frameon=False, fontsize=NORMAL)
+    return figure
+
+
+def transfer(run: Run) -> Figure | None:
+    """Return of each environment's finished policy in every environment, beside the paper's table."""
+    if not run.has("transfer"):
+        return None
+    ours = run.evaluation["transfer"].mean(axis=1)
+    theirs = paper.transfer(run.family)
+    tables = [("This run", ours, run.numbers, int(np.sum(~run.is_test)))]
+    if theirs is not None:
+        numbers = np.arange(1, theirs.shape[1] + 1)
+        tables.append(("The paper", theirs, numbers, 15))
+    low, high = min(t[1].min() for t in tables), max(t[1].max() for t in tables)
+    figure = make_figure(5.6 * len(tables) + 0.9, 5.4)
+    panels = figure.subplots(1, len(tables), squeeze=False)[0]
+    image = None
+    for axes, (title, table, numbers, train) in zip(panels, tables, strict=True):
+        image = axes.imshow(table, cmap="cividis", vmin=low, vmax=high)
+        tidy(axes, title, "played in environment", "policy trained in environment", grid=None)
+        ticks = np.arange(0, len(numbers), 1 if len(numbers) <= 10 else 2)
+        axes.set_xticks(ticks, numbers[ticks])
+        axes.set_yticks(ticks, numbers[ticks])
+        axes.axvline(train - 0.5, color="white", linewidth=1.6)
+        axes.axhline(train - 0.5, color="white", linewidth=1.6)
+        axes.spines[:].set_visible(False)
+        axes.text(
+            (train + len(numbers) - 1) / 2,
+            -0.8,
+            "test",
+            ha="center",
+            va="bottom",
+            fontsize=SMALL,
+            color=MUTED,
+        )
+    if image is not None:
+        bar = figure.colorbar(image, ax=list(panels), shrink=0.86, pad=0.015)
+        bar.set_label("mean return", fontsize=NORMAL, color=INK)
+        bar.ax.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    return figure
+
+
+def paths(run: Run) -> Figure | None:
+    """Spaceship: the first adapted episode of every model seed in each test environment, in its force field."""
+    needed = ("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
+    if run.family != "spaceship" or not run.has(*needed):
+        return None
+    try:
+        family = make_family(from_dict(dict(run.config)))
+    except ConfigError as error:
+        raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
+    assert isinstance(family, Spaceship)
+    test = np.flatnonzero(run.is_test)
+    columns = min(len(test), 5)
+    rows = math.ceil(len(test) / columns)
+    figure = make_figure(2.75 * columns, 3.35 * rows + 0.45)
+    panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.14}).ravel()
+    for axes, e in zip(panels, test.tolist(), strict=False):
+        _room(axes, family, run.evaluation["contexts"][e])
+        for seed in range(run.evaluation["path_valid"].shape[0]):
+            valid = run.evaluation["path_valid"][seed, e].astype(bool)
+            if not valid.any():
+                continue
+            path = run.evaluation["path_observation"][seed, e][valid]
+            path = np.concatenate([path, run.evaluation["path_next_observation"][seed, e][valid][-1:]])
+            probe = family.probe_steps
+            axes.plot(*path[probe:].T, color=TRAIN, linewidth=1.7, alpha=0.85, zorder=4)
+            axes.plot(*path[: probe + 1].T, color=TEST, linewidth=2.2, alpha=0.9, zorder=5)
+            axes.plot(*path[-1], "o", color=TRAIN, markersize=4.5, zorder=6, clip_on=False)
+        mean = run.evaluation["returns"][:, e, 0].mean()
+        axes.set_title(f"Environment {run.numbers[e]}\nreturn {mean:.3f}", fontsize=NORMAL, color=INK, pad=9)
+    for axes in panels[len(test) :]:
+        axes.set_visible(False)
+    handles = [
+        Line2D([], [], color=TEST, linewidth=2.2, label="probing"),
+        Line2D([], [], color=TRAIN, linewidth=1.7, marker="o", markersize=4.5, label="adapted"),
+        Line2D([], [], color=INK, linewidth=4, label="door"),
+        Line2D([], [], color=INK, marker="$+$", linestyle="", label="charge that pushes"),
+        Line2D([], [], color=INK, marker="$-$", linestyle="", label="charge that pulls"),
+        Line2D([], [], color=FIELD, linewidth=1.2, label="force field"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=NORMAL)
+    return figure
+
+
+def learning_curves(run: Run) -> Figure | None:
+    """Episode return of the policies of each environment while PPO trains them."""
+    curves = run.curves()
+    if curves is None or len(curves) != len(run.numbers):
+        return None
+    updates = curves.shape[1]
+    size = math.ceil(updates / CURVE_POINTS)
+    bins = [np.arange(first, min(first + size, updates)) for first in range(0, updates, size)]
+    batch = run.option("ppo", "environments", default=1) * run.option("ppo", "rollout", default=1)
+    steps = np.array([(b[-1] + 1) * batch for b in bins])
+    smooth = np.stack([_nanmean(curves[:, b], axis=1) for b in bins], axis=1)
+    figure = make_figure(9, 4.8)
+    axes = figure.add_subplot()
+    unit, name = (1e6, "million") if steps[-1] >= 1e6 else (1e3, "thousand")
+    for chosen, colour in ((~run.is_test, TRAIN), (run.is_test, TEST)):
+        for curve in smooth[chosen]:
+            axes.plot(steps / unit, curve, color=colour, linewidth=0.9, alpha=0.28)
+    for chosen, colour, which in ((~run.is_test, TRAIN, "training"), (run.is_test, TEST, "test")):
+        label = f"mean of {int(chosen.sum())} {which} environments"
+        axes.plot(steps / unit, _nanmean(smooth[chosen], axis=0), color=colour, linewidth=2.8, label=label)
+    tidy(axes, "", f"environment steps of each policy ({name})", "episode return")
+    axes.set_xlim(0, steps[-1] / unit)
+    axes.legend(frameon=False, fontsize=NORMAL, loc="lower right")
+    return figure
+
+
+def losses(run: Run) -> Figure | None:
+    """Losses of both autoencoders and of W, and the return of the embeddings W prefers, stage by stage."""
+    both = ("loss", "training", MUTED), ("held_out_loss", "held out", TRAIN)
+    drawings = [
+        (
+            "Dynamics autoencoder",
+            "squared error",
+            "dynamics",
+            [(f"dynamics_{m}", *rest) for m, *rest in both],
+        ),
+        ("Policy autoencoder", "squared error", "dynamics", [(f"policy_{m}", *rest) for m, *rest in both]),
+        ("Policy decoder, aggregation", "squared error", "adapter", [("decoder_loss", "training", MUTED)]),
+        ("Value function W", "squared error, all members", "adapter", [*both]),
+        ("W at the embeddings it prefers", "squared error", "adapter", [("optimal_error", "played", TRAIN)]),
+        ("Return of these embeddings", "mean return", "adapter", [("optimal_return", "played", TRAIN)]),
+    ]
+    shown = []
+    for title, y, artefact, metrics in drawings:
+        found = [(run.history(artefact, metric), label, colour) for metric, label, colour in metrics]
+        lines = [(series, label, colour) for series, label, colour in found if series is not None]
+        if lines:
+            shown.append((title, y, lines))
+    if not shown:
+        return None
+    columns = min(len(shown), 3)
+    rows = math.ceil(len(shown) / columns)
+    figure = make_figure(4.0 * columns, 3.2 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (title, y, lines) in zip(panels, shown, strict=False):
+        for series, label, colour in lines:
+            stage = np.arange(1, len(series) + 1)
+            if series.shape[1] > 1:
+                axes.plot(stage, series, color=colour, linewidth=0.9, alpha=0.3)
+            axes.plot(stage, _nanmean(series, axis=1), color=colour, linewidth=2.4, label=label)
+        tidy(axes, title, "stage", y)
+        if "error" in y:
+            _log_scale(axes, np.concatenate([series.ravel() for series, _, _ in lines]))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if len(lines) > 1:
+            axes.legend(frameon=False, fontsize=NORMAL)
+    for axes in panels[len(shown) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def values(run: Run) -> Figure | None:
+    """W's predictions against what was played."""
+    if not run.has("value_predicted", "value_actual"):
+        return None
+    predicted, actual = run.evaluation["value_predicted"], run.evaluation["value_actual"]
+    figure = make_figure(7.2, 6.2)
+    axes = figure.add_subplot()
+    ends = [actual.min(), actual.max(), predicted.min(), predicted.max()]
+    hexagons = axes.hexbin(actual, predicted, gridsize=45, bins="log", mincnt=1, cmap="Blues", linewidths=0.1)
+    hexagons.set_clim(0.5, None)
+    if run.has("predicted", "returns"):
+        chosen = [run.evaluation[name][:, run.is_test].mean(axis=2).ravel() for name in ("returns", "predicted")]
+        axes.scatter(
+            *chosen,
+            color=TEST,
+            edgecolors="white",
+            linewidths=0.7,
+            s=46,
+            zorder=4,
+            label="chosen embeddings, test environments",
+        )
+        ends += [f(c) for c in chosen for f in (np.min, np.max)]
+    margin = 0.04 * (max(ends) - min(ends)) or 1.0
+    limits = (min(ends) - margin, max(ends) + margin)
+    axes.plot(limits, limits, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=3, label="prediction = return")
+    axes.set(xlim=limits, ylim=limits, aspect="equal")
+    tidy(axes, "", "actual return", "return predicted by W", grid="both")
+    figure.legend(frameon=False, fontsize=NORMAL, loc="outside upper left", ncols=2)
+    bar = figure.colorbar(hexagons, ax=axes, shrink=0.8, pad=0.02)
+    bar.set_label("random embeddings in training environments, per cell", fontsize=NORMAL, color=INK)
+    bar.ax.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    correlation = rank_correlation(predicted, actual)
+    if correlation is not None:
+        text = f"rank correlation {correlation:.2f}"
+        axes.text(0.97, 0.04, text, transform=axes.transAxes, ha="right", fontsize=NORMAL, color=INK)
+    return figure
+
+
+# Parts of figures
+
+
+def _bars(groups: Sequence[Group], theirs: dict[str, dict[int, PaperReturn]]) -> Figure | None:
+    """Bars of each method in each environment and of its mean, with 95 % intervals."""
+    if not groups:
+        return None
+    environments = sorted({number for group in groups for number in group.environments})
+    outlined = any(group.method in theirs for group in groups)
+    slots = len(groups) * (1.75 if outlined else 1.0)
+    figure = make_figure(min(max(9.0, 0.24 * slots * (len(environments) + 1)), 18.0), 4.6)
+    axes = figure.add_subplot()
+    width = 0.84 / slots  # of our bars; the paper's are three quarters of it
+    places = {number: float(i) for i, number in enumerate(environments)}
+    last = len(environments) + 0.25
+    for i, group in enumerate(groups):
+        colour = look(group.method).colour
+        left = -0.42 + i * 0.84 / len(groups)
+        x = np.array([places[number] for number in group.environments] + [last]) + left + width / 2
+        estimates = [*group.summary.environments, group.summary.mean]
+        axes.bar(x, [e.value for e in estimates], 0.94 * width, color=colour, zorder=2)
+        ends = np.array([(e.low, e.high) for e in estimates]).T
+        axes.vlines(x, *ends, color=INK, linewidth=1.4, zorder=4)
+        bars = theirs.get(group.method, {})
+        known = [number for number in group.environments if number in bars]
+        if not known:
+            continue
+        means = [bars[number].mean for number in known]
+        means_and_mean = [*means, float(np.mean(means))] if len(known) == len(group.environments) else means
+        at = np.array([places[number] for number in known] + [last])[: len(means_and_mean)] + left + 1.36 * width
+        axes.bar(at, means_and_mean, 0.62 * width, facecolor="white", edgecolor=colour, linewidth=1.3, zorder=2)
+        stds = np.array([bars[number].std for number in known])
+        axes.vlines(at[: len(known)], means - stds, means + stds, color=colour, linewidth=1.1, zorder=3)
+    tidy(axes, "", "environment", "return")
+    axes.set_xticks([*places.values(), last], [*map(str, environments), "mean"])
+    axes.tick_params(axis="x", length=0)
+    axes.get_xticklabels()[-1].set_fontweight("bold")
+    axes.axvline(last - 0.625, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)))
+    axes.axhline(0, color=MUTED, linewidth=0.8)
+    axes.set_xlim(-0.55, last + 0.55)
+    handles: list[Patch | Line2D] = [Patch(color=look(g.method).colour, label=look(g.method).label) for g in groups]
+    handles.append(Line2D([], [], color=INK, linewidth=1.4, label="95 % interval"))
+    if outlined:
+        handles.append(Patch(facecolor="white", edgecolor=MUTED, linewidth=1.3, label="the paper ± std"))
+    figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), frameon=False, fontsize=NORMAL)
+    return figure
+
+
+def _plane(points: np.ndarray) -> np.ndarray:
+    """t-SNE [n, 2] of points [n, d]; as they are where there is nothing to embed."""
+    if len(points) < 4 or np.ptp(points, axis=0).max() == 0:
+        return np.zeros((len(points), 2))
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points.astype(np.float64))
+
+
+def _wheel(axes: Axes, run: Run, colours: dict[int, np.ndarray], test: set[int]) -> None:
+    """The key to the colours of environments: a circle, as their dynamics are."""
+    assert isinstance(axes, PolarAxes)
+    turn = 2 * np.pi / len(run.numbers)
+    for i, number in enumerate(run.numbers.tolist()):
+        axes.bar(i * turn, 0.5, turn, bottom=0.6, color=colours[number], edgecolor="white", linewidth=1)
+        weight = "bold" if number in test else "normal"
+        axes.text(
+            i * turn,
+            1.28,
+            str(number),
+            ha="center",
+            va="center",
+            fontsize=SMALL,
+            color=INK,
+            fontweight=weight,
+        )
+    axes.set_ylim(0, 1.4)
+    axes.set_axis_off()
+    axes.text(0, 0, "environ-\nment", ha="center", va="center", fontsize=SMALL, color=MUTED)
+
+
+def _room(axes: Axes, family: Spaceship, context: np.ndarray) -> None:
+    """The room of one environment: field, charges, door and start."""
+    o = family.options
+    line = np.linspace(0.0, o.room, 36)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    hidden = jnp.asarray(context, jnp.float32)
+    force = jax.vmap(lambda x: family.field(hidden, x))(jnp.asarray(grid, jnp.float32))
+    u, v = np.asarray(force).reshape(len(line), len(line), 2).transpose(2, 0, 1)
+    strength = np.log1p(np.hypot(u, v))
+    axes.streamplot(
+        line,
+        line,
+        u,
+        v,
+        color=FIELD,
+        linewidth=0.4 + 1.1 * np.clip(strength / 1.5, 0, 1),
+        arrowsize=0.7,
+        density=0.8,
+        zorder=1,
+    )
+    charges = o.radius * np.array([np.cos(context[0]), np.sin(context[0])])
+    for place, charge in zip(o.charges, charges.tolist(), strict=True):
+        share = abs(charge) / o.radius
+        fill, sign = (INK, "white") if charge > 0 else ("white", INK)
+        axes.scatter(*place, s=30 + 330 * share, color=fill, edgecolors=INK, linewidths=1.2, zorder=7, clip_on=False)
+        if share > 0.05:
+            text = "+" if charge > 0 else "−"
+            axes.text(
+                *place,
+                text,
+                ha="center",
+                va="center_baseline",
+                color=sign,
+                fontsize=LARGE,
+                fontweight="bold",
+                zorder=8,
+            )
+    half = o.door_width / 2
+    axes.plot(
+        [o.door[0] - half, o.door[0] + half],
+        [o.door[1]] * 2,
+        color=INK,
+        linewidth=5,
+        solid_capstyle="butt",
+        zorder=3,
+        clip_on=False,
+    )
+    axes.plot(*o.start, marker="s", color="white", markeredgecolor=INK, markersize=6, zorder=3)
+    axes.set(xlim=(0, o.room), ylim=(0, o.room), aspect="equal", xticks=[], yticks=[])
+    axes.spines[:].set_color(MUTED)
+
+
+def _log_scale(axes: Axes, shown: np.ndarray) -> None:
+    """A logarithmic axis with plain numbers, for values that span enough of one."""
+    low, high = np.nanmin(shown), np.nanmax(shown)
+    if low > 0 and high / low > 5:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean of what is there, NaN where nothing is."""
+    there = ~np.isnan(values)
+    count = there.sum(axis=axis)
+    return np.where(count > 0, np.where(there, values, 0.0).sum(axis=axis) / np.maximum(count, 1), np.nan)

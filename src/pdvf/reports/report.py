@@ -1,0 +1,58 @@
+"""Writes a run's report: figures as PNG, and one page that holds everything and needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from pdvf.reports import figures, page
+from pdvf.reports.data import Run, read_run
+from pdvf.reports.style import png
+from pdvf.runs import RunStore
+
+
+class Entry(NamedTuple):
+    """A figure of the report: its file's name, heading, how it is drawn, and what to see in it."""
+
+    name: str
+    title: str
+    draw: Callable[[Run], Figure | None]
+    caption: Callable[[Run], str]
+
+
+ENTRIES = (
+    Entry("test_returns", "Returns in the test environments", figures.test_returns, page.test_caption),
+    Entry("train_returns", "Returns in the training environments", figures.train_returns, page.train_caption),
+    Entry("paths", "The ship's paths in the test environments", figures.paths, page.paths_caption),
+    Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings, page.embeddings_caption),
+    Entry("values", "Predicted against actual return", figures.values, page.values_caption),
+    Entry("transfer", "How policies transfer", figures.transfer, page.transfer_caption),
+    Entry("learning_curves", "Learning curves of the policies", figures.learning_curves, page.curves_caption),
+    Entry("losses", "Losses and aggregation", figures.losses, page.losses_caption),
+)
+
+
+def write_report(store: RunStore) -> Path:
+    """Writes report.html and figures/*.png into the run's folder and returns the page's path.
+
+    Figures that the run lacks the data for are left out, and the page says so; the same run gives the same bytes.
+    """
+    run = read_run(store)
+    shown: list[page.Shown] = []
+    absent: list[str] = []
+    for entry in ENTRIES:
+        figure = entry.draw(run)
+        file = f"figures/{entry.name}.png"
+        if figure is None:
+            (store.folder / file).unlink(missing_ok=True)  # of an earlier report
+            if entry.name != "paths" or run.family == "spaceship":
+                absent.append(entry.title)
+            continue
+        data = png(figure)
+        store.write_bytes(file, data)
+        shown.append(page.Shown(entry.name, entry.title, data, entry.caption(run)))
+    store.write_text("report.html", page.render(run, shown, absent))
+    return store.folder / "report.html"
