@@ -57,14 +57,14 @@ class Problem:
         return make_engine(make_family(self.config))
 
     @cached_property
-    def contexts(self) -> Array:
+    def contexts(self) -> np.ndarray:
         """Contexts [E, c] of the training environments."""
-        return jnp.asarray(self.engine.family.train(self.config.seed).contexts)
+        return self.engine.family.train(self.config.seed).contexts
 
     @cached_property
-    def everywhere(self) -> Array:
+    def everywhere(self) -> np.ndarray:
         """Contexts of training and test environments, for the upper bound PPOenv and for evaluation only."""
-        return jnp.concatenate([self.contexts, jnp.asarray(self.engine.family.test(self.config.seed).contexts)])
+        return np.concatenate([self.contexts, self.engine.family.test(self.config.seed).contexts])
 
     def key(self, phase: int) -> Array:
         """The random key of a phase."""
@@ -103,9 +103,9 @@ class ReinforcementLearning:
         return self.problem.config.ppo.checkpoints
 
     @cached_property
-    def contexts(self) -> Array:
+    def contexts(self) -> np.ndarray:
         """Context [P, c] of each policy, environment by environment."""
-        return jnp.repeat(self.problem.everywhere, self.problem.config.policy_seeds, axis=0)
+        return np.repeat(self.problem.everywhere, self.problem.config.policy_seeds, axis=0)
 
     def start(self) -> Ensemble:
         """Untrained policies."""
@@ -322,12 +322,12 @@ class Supervised:
         """Rounds for the decoder, the initial training of W, stages of aggregation."""
         return self.problem.config.value.decoder_rounds + 1 + self.problem.config.value.stages
 
-    @cached_property
+    @property
     def experts(self) -> Actor:
         """All kept policies [C, ...]."""
         return flat_policies(self.policies)
 
-    @cached_property
+    @property
     def probe(self) -> Actor:
         """The finished policy with the best mean return over the training environments: it probes, always."""
         finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), self.policies)

@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
 
 from pdvf.config import ConfigError, from_dict
 from pdvf.families import Spaceship, make_family
@@ -38,7 +39,7 @@ from pdvf.reports.style import (
 )
 from pdvf.runs import RunError
 
-TSNE_POINTS = 1000
+TSNE_POINTS = 2000
 """Most points that t-SNE is given; of more, so many are drawn."""
 FIELD = "#c3c9cf"
 CURVE_POINTS = 150
@@ -69,7 +70,8 @@ def embeddings(run: Run) -> Figure | None:
     test = set(run.numbers[run.is_test].tolist())
 
     figure = make_figure(11, 8.6)
-    left, right = np.ravel(figure.subfigures(1, 2, width_ratios=[8.6, 2.4]))
+    spec = figure.add_gridspec(1, 2, width_ratios=[8.6, 2.4])
+    left, right = figure.add_subfigure(spec[0, 0]), figure.add_subfigure(spec[0, 1])
     panels = left.subplots(2, 2)
     for row, by in enumerate(("environment", "policy")):
         for column, (name, symbol) in enumerate((("z_d", r"$z_d$"), ("z_pi", r"$z_\pi$"))):
@@ -163,8 +165,8 @@ def paths(run: Run) -> Figure | None:
     test = np.flatnonzero(run.is_test)
     columns = min(len(test), 5)
     rows = math.ceil(len(test) / columns)
-    figure = make_figure(2.75 * columns, 3.35 * rows + 0.45)
-    panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.14}).ravel()
+    figure = make_figure(2.75 * columns, 3.1 * rows + 0.4)
+    panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.04}).ravel()
     for axes, e in zip(panels, test.tolist(), strict=False):
         _room(axes, family, run.evaluation["contexts"][e])
         for seed in range(run.evaluation["path_valid"].shape[0]):
@@ -204,7 +206,7 @@ def learning_curves(run: Run) -> Figure | None:
     batch = run.option("ppo", "environments", default=1) * run.option("ppo", "rollout", default=1)
     steps = np.array([(b[-1] + 1) * batch for b in bins])
     smooth = np.stack([_nanmean(curves[:, b], axis=1) for b in bins], axis=1)
-    figure = make_figure(9, 4.8)
+    figure = make_figure(11, 4.8)
     axes = figure.add_subplot()
     unit, name = (1e6, "million") if steps[-1] >= 1e6 else (1e3, "thousand")
     for chosen, colour in ((~run.is_test, TRAIN), (run.is_test, TEST)):
@@ -215,7 +217,7 @@ def learning_curves(run: Run) -> Figure | None:
         axes.plot(steps / unit, _nanmean(smooth[chosen], axis=0), color=colour, linewidth=2.8, label=label)
     tidy(axes, "", f"environment steps of each policy ({name})", "episode return")
     axes.set_xlim(0, steps[-1] / unit)
-    axes.legend(frameon=False, fontsize=NORMAL, loc="lower right")
+    figure.legend(frameon=False, fontsize=NORMAL, loc="outside upper left", ncols=2)
     return figure
 
 
@@ -252,11 +254,13 @@ def losses(run: Run) -> Figure | None:
             stage = np.arange(1, len(series) + 1)
             if series.shape[1] > 1:
                 axes.plot(stage, series, color=colour, linewidth=0.9, alpha=0.3)
-            axes.plot(stage, _nanmean(series, axis=1), color=colour, linewidth=2.4, label=label)
+            marker = "o" if len(stage) == 1 else None
+            axes.plot(stage, _nanmean(series, axis=1), color=colour, linewidth=2.4, marker=marker, label=label)
         tidy(axes, title, "stage", y)
         if "error" in y:
             _log_scale(axes, np.concatenate([series.ravel() for series, _, _ in lines]))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set_xlim(0.5, max(len(series) for series, _, _ in lines) + 0.5)
         if len(lines) > 1:
             axes.legend(frameon=False, fontsize=NORMAL)
     for axes in panels[len(shown) :]:
@@ -273,7 +277,7 @@ def values(run: Run) -> Figure | None:
     axes = figure.add_subplot()
     ends = [actual.min(), actual.max(), predicted.min(), predicted.max()]
     hexagons = axes.hexbin(actual, predicted, gridsize=45, bins="log", mincnt=1, cmap="Blues", linewidths=0.1)
-    hexagons.set_clim(0.5, None)
+    hexagons.set_clim(0.5, None)  # so that single ones are not white
     if run.has("predicted", "returns"):
         chosen = [run.evaluation[name][:, run.is_test].mean(axis=2).ravel() for name in ("returns", "predicted")]
         axes.scatter(
@@ -293,7 +297,9 @@ def values(run: Run) -> Figure | None:
     tidy(axes, "", "actual return", "return predicted by W", grid="both")
     figure.legend(frameon=False, fontsize=NORMAL, loc="outside upper left", ncols=2)
     bar = figure.colorbar(hexagons, ax=axes, shrink=0.8, pad=0.02)
-    bar.set_label("random embeddings in training environments, per cell", fontsize=NORMAL, color=INK)
+    bar.set_label("policies' embeddings, training environments, per cell", fontsize=NORMAL, color=INK)
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     correlation = rank_correlation(predicted, actual)
@@ -313,7 +319,7 @@ def _bars(groups: Sequence[Group], theirs: dict[str, dict[int, PaperReturn]]) ->
     environments = sorted({number for group in groups for number in group.environments})
     outlined = any(group.method in theirs for group in groups)
     slots = len(groups) * (1.75 if outlined else 1.0)
-    figure = make_figure(min(max(9.0, 0.24 * slots * (len(environments) + 1)), 18.0), 4.6)
+    figure = make_figure(min(max(11.0, 0.24 * slots * (len(environments) + 1)), 12.5), 4.6)
     axes = figure.add_subplot()
     width = 0.84 / slots  # of our bars; the paper's are three quarters of it
     places = {number: float(i) for i, number in enumerate(environments)}
@@ -344,7 +350,8 @@ def _bars(groups: Sequence[Group], theirs: dict[str, dict[int, PaperReturn]]) ->
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.set_xlim(-0.55, last + 0.55)
     handles: list[Patch | Line2D] = [Patch(color=look(g.method).colour, label=look(g.method).label) for g in groups]
-    handles.append(Line2D([], [], color=INK, linewidth=1.4, label="95 % interval"))
+    if any(np.isfinite(group.summary.mean.low) for group in groups):
+        handles.append(Line2D([], [], color=INK, linewidth=1.4, label="95 % interval"))
     if outlined:
         handles.append(Patch(facecolor="white", edgecolor=MUTED, linewidth=1.3, label="the paper ± std"))
     figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), frameon=False, fontsize=NORMAL)
@@ -356,7 +363,8 @@ def _plane(points: np.ndarray) -> np.ndarray:
     if len(points) < 4 or np.ptp(points, axis=0).max() == 0:
         return np.zeros((len(points), 2))
     perplexity = min(30.0, (len(points) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points.astype(np.float64))
+    with threadpool_limits(1):  # threads that wait for each other's busy cores made it twenty times slower
+        return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points.astype(np.float64))
 
 
 def _wheel(axes: Axes, run: Run, colours: dict[int, np.ndarray], test: set[int]) -> None:
@@ -378,7 +386,7 @@ def _wheel(axes: Axes, run: Run, colours: dict[int, np.ndarray], test: set[int])
         )
     axes.set_ylim(0, 1.4)
     axes.set_axis_off()
-    axes.text(0, 0, "environ-\nment", ha="center", va="center", fontsize=SMALL, color=MUTED)
+    axes.text(0, 0, "environment", ha="center", va="center", fontsize=SMALL - 1.5, color=MUTED)
 
 
 def _room(axes: Axes, family: Spaceship, context: np.ndarray) -> None:

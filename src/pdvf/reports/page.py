@@ -13,8 +13,10 @@ from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
 from pdvf.reports.figures import TSNE_POINTS
 from pdvf.reports.statistics import RESAMPLES, Estimate, rank_correlation
-from pdvf.reports.style import look
+from pdvf.reports.style import DPI, look
 
+PIXELS_PER_INCH = 90
+"""Size of figures on the page, one for all, so that their letters are alike."""
 CSS = """
 :root { color-scheme: light dark; --ink: #1f2328; --muted: #656d76; --line: #d8dee4; --page: #ffffff;
   --soft: #f6f8fa; --accent: #0072b2; }
@@ -89,13 +91,14 @@ def story(run: Run) -> str:
     """One paragraph: what was done and what came of it."""
     train, test = int((~run.is_test).sum()), int(run.is_test.sum())
     steps, seeds = run.option("ppo", "steps"), run.option("policy_seeds")
-    probe = run.option("environment", "probe_steps", default=1)
+    steps_of_probe = run.option("environment", "probe_steps", default=1)
+    probe = "step" if steps_of_probe == 1 else f"{steps_of_probe} steps"
     text = (
         f"{_count(seeds, 'PPO policy', 'PPO policies')} learned in each of {train} training environments that differ "
         f"only in hidden dynamics{f', for {_round(steps)} steps each' if steps else ''}. From their trajectories came "
         "an embedding of every policy and of every dynamics, and from those a value function W that predicts the "
         f"return of any policy in any dynamics. In each of {test} test environments, which none of this has seen, "
-        f"PD-VF spends the first {_count(probe, 'step', 'steps')} of the episode on inferring the dynamics, takes the "
+        f"PD-VF spends the first {probe} of the episode on inferring the dynamics, takes the "
         "policy embedding that W rates highest in closed form, and plays the rest of that same episode with it; "
         "no weight changes and no second try is made."
     )
@@ -126,7 +129,7 @@ def test_caption(run: Run) -> str:
     """Of the bars for test environments."""
     text = (
         "Mean return of one adapted episode in each test environment. Filled bars are this run, with 95 % bootstrap "
-        "intervals."
+        "intervals where there is more than one seed."
     )
     if paper.test_returns(run.family):
         text += " Outlined bars are read from the paper's Figures 4 and 5, with the standard deviations drawn there."
@@ -140,7 +143,7 @@ def test_caption(run: Run) -> str:
 
 def train_caption(run: Run) -> str:
     """Of the bars for training environments."""
-    text = "The same in the training environments; the paper gives no numbers for these."
+    text = "The same in the training environments, for which the paper's bars have not been digitised."
     both = [_method(run, split, "pd-vf") for split in ("train", "test")]
     if both[0] and both[1]:
         values = [_number(group.summary.mean.value, run) for group in both if group]
@@ -154,8 +157,8 @@ def paths_caption(run: Run) -> str:
     return (
         f"The first adapted episode of {_count(seeds, 'model', 'models')} in each test environment. The ship starts at "
         "the square, makes its probing step, and has then to hit the centre of the door although the two hidden "
-        "charges (plus pushes, minus pulls) bend its way. Paths that end in the middle of the door have found out "
-        "the dynamics."
+        "charges (plus pushes, minus pulls) bend its way: the closer to the centre it ends, the higher the return "
+        "(above each room, mean of the paths shown)."
     )
 
 
@@ -185,7 +188,7 @@ def transfer_caption(run: Run) -> str:
     text += ". White lines separate training from test environments."
     theirs = paper.transfer(run.family)
     if theirs is not None and np.any(np.all(theirs == 0, axis=1)):
-        text += " Rows of zeros in the paper's table are the paper's own: those policies never learned."
+        text += " The rows of zeros are in the paper's table itself."
     return text
 
 
@@ -193,10 +196,10 @@ def values_caption(run: Run) -> str:
     """Of predicted against actual returns."""
     count = run.evaluation["value_actual"].size
     text = (
-        f"W's predictions for {count} pairs of a random policy embedding and a training environment (blue), and for "
-        "the embeddings PD-VF chose in the test environments (orange, one point per model and environment, averaged "
-        "over episodes). Points on the dashed line are right; orange points below it did better than W promised, those "
-        "above it worse."
+        f"W's predictions for {count} pairs of a policy embedding drawn at random and a training environment (blue), "
+        "and for the embeddings PD-VF chose in the test environments (orange, one point per model and environment, "
+        "averaged over episodes). Points on the dashed line are right; orange points below it did better than W "
+        "promised, those above it worse."
     )
     correlation = rank_correlation(run.evaluation["value_predicted"], run.evaluation["value_actual"])
     return (
@@ -249,11 +252,11 @@ def _headline(run: Run) -> str:
         "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th><th>Seeds × episodes</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         '<p class="note">Over all test environments. In small print: 95 % percentile intervals from '
-        f"{RESAMPLES} bootstrap samples of seeds, then of episodes within each environment. The interquartile mean is "
-        "taken over the scores of all pairs of environment and seed. <em>Honest</em>: every decision is made within "
-        "the one episode that counts, and probing steps are part of it. <em>Peek</em>: of the two signs of the "
-        "embedding the one with the better true return counts, as in the authors’ published code; that takes two "
-        "tries.</p>"
+        f"{RESAMPLES} bootstrap samples of seeds, then of episodes within each environment; none where there is only "
+        "one seed. The interquartile mean is taken over the scores of all pairs of environment and seed. "
+        "<em>Honest</em>: every decision is made within the one episode that counts, and probing steps are part of it. "
+        "<em>Peek</em>: of the two signs of the embedding the one with the better true return counts, as in the "
+        "authors’ published code; that takes two tries.</p>"
     )
 
 
@@ -323,9 +326,10 @@ def _recipe(run: Run) -> str:
 
 def _figure(shown: Shown) -> str:
     data = base64.b64encode(shown.png).decode()
+    width = round(int.from_bytes(shown.png[16:20]) * PIXELS_PER_INCH / DPI)  # the header says how wide it is
     return (
         f'<h2>{escape(shown.title)}</h2><figure id="{shown.name}"><div class="card">'
-        f'<img alt="{escape(shown.title)}" src="data:image/png;base64,{data}"></div>'
+        f'<img alt="{escape(shown.title)}" style="width:{width}px" src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{escape(shown.caption)}</figcaption></figure>"
     )
 
@@ -342,12 +346,15 @@ def _pairs(rows: Iterable[tuple[str, Any]]) -> str:
 
 
 def _estimate(estimate: Estimate, run: Run) -> str:
-    return (
-        f"{_number(estimate.value, run)} <small>[{_number(estimate.low, run)}, {_number(estimate.high, run)}]</small>"
-    )
+    value = _number(estimate.value, run)
+    if np.isnan(estimate.low):
+        return value
+    return f"{value} <small>[{_number(estimate.low, run)}, {_number(estimate.high, run)}]</small>"
 
 
 def _interval(estimate: Estimate, run: Run) -> str:
+    if np.isnan(estimate.low):
+        return "one model, so no interval"
     return f"95 % interval {_number(estimate.low, run)} to {_number(estimate.high, run)}"
 
 

@@ -12,7 +12,7 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A number and the ends of its bootstrap interval."""
+    """A number and the ends of its bootstrap interval, which are NaN where one seed says nothing of the next."""
 
     value: float
     low: float
@@ -61,7 +61,7 @@ def summarise(returns: np.ndarray, resamples: int = RESAMPLES, level: float = LE
     scores = returns.mean(axis=2)
 
     def estimate(value: np.ndarray, samples: np.ndarray) -> Estimate:
-        low, high = interval(samples, level)
+        low, high = interval(samples, level) if returns.shape[1] > 1 else (np.nan, np.nan)
         return Estimate(float(value), float(low), float(high))
 
     each = samples.mean(axis=2)  # [B, E]

@@ -133,7 +133,7 @@ def visit_and_label(
     choose_key, probe_key, play_key = jax.random.split(key, 3)
     limits = jnp.array([bank.shape[0], bank.shape[1], contexts.shape[0]])
     policy, origin, environment = jax.random.randint(choose_key, (3, count), 0, limits[:, None])
-    z_pi, flat = bank[policy, origin], contexts[environment]
+    z_pi, flat = bank[policy, origin], jnp.asarray(contexts)[environment]
     probed = body.begin(engine, flat, probe_key)
     _, steps = body.finish(engine, flat, probed, z_pi, play_key, record=True)
     assert steps is not None

@@ -1,0 +1,249 @@
+import base64
+import re
+import subprocess
+import sys
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from fake_run import make_run
+
+from pdvf.reports import paper, report, write_report
+from pdvf.reports.data import read_run
+from pdvf.reports.style import METHODS, circle_colours, png
+from pdvf.runs import RunError, RunStore
+
+NAMES = [entry.name for entry in report.ENTRIES]
+VOID = {"meta", "img", "br"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> RunStore:
+    store = make_run(tmp_path_factory.mktemp("report") / "run")
+    assert write_report(store) == store.folder / "report.html"
+    return store
+
+
+@pytest.fixture
+def store(tmp_path) -> RunStore:
+    return make_run(tmp_path / "run")
+
+
+@pytest.fixture
+def no_tsne(monkeypatch) -> None:
+    """For tests of something else: t-SNE is what takes time."""
+    monkeypatch.setattr("pdvf.reports.figures._plane", lambda points: np.asarray(points)[:, :2])
+
+
+def page(store: RunStore) -> str:
+    return (store.folder / "report.html").read_text(encoding="utf-8")
+
+
+def plain(html: str) -> str:
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"base64,[^\"]+", "", html))))
+
+
+def change(store: RunStore, **arrays: np.ndarray | None) -> None:
+    """Saves the evaluation again with other arrays; None leaves one out."""
+    old = safetensors.numpy.load_file(store.folder / "artefacts" / "evaluation.safetensors")
+    store.save("evaluation", {name: array for name, array in {**old, **arrays}.items() if array is not None})
+
+
+class Checker(HTMLParser):
+    """Tags that are open, and every address on the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_well_formed_and_needs_no_network(finished):
+    checker = Checker()
+    checker.feed(page(finished))
+    assert not checker.open
+    assert not checker.tags & {"script", "link", "iframe"}
+    assert len(checker.addresses) == len(NAMES)
+    assert all(address.startswith("data:image/png;base64,") for address in checker.addresses)
+    assert not re.search(r"https?://|@import|url\(", page(finished))
+
+
+def test_every_figure_is_there_twice_and_no_blank(finished):
+    inlined = [base64.b64decode(found) for found in re.findall(r"base64,([^\"]+)\"", page(finished))]
+    files = sorted((finished.folder / "figures").iterdir())
+    assert [file.stem for file in files] == sorted(NAMES)
+    for file in files:
+        data = file.read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert len(data) > 15_000
+        assert data in inlined
+
+
+def test_numbers_on_the_page_are_those_of_the_run(finished):
+    groups = {(g.split, g.method, g.protocol): g for g in read_run(finished).groups}
+    text = plain(page(finished))
+    for (split, _, _), group in groups.items():
+        if split == "test":
+            assert f"{group.returns.mean():.3f} [" in text
+    # The paper's means as in its notes at a glance: PD-VF .953, PPOenv .903, NN .580.
+    assert "the paper's is 0.953" in text
+    assert "0.903" in text
+    assert "0.580" in text
+    assert "peek" in text
+
+
+def test_recipe_is_on_the_page(finished):
+    text = plain(page(finished))
+    for fact in ("pdvf train spaceship", "jax 0.", "cpu", "ppo.steps", "3 000 000", "1 h 02 min", "8 min 33 s"):
+        assert fact in text
+
+
+def test_same_run_same_bytes(store, no_tsne):
+    first = write_report(store).read_bytes()
+    assert write_report(store).read_bytes() == first
+
+
+def test_pyplot_stays_out():
+    code = "import sys, pdvf.reports; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize("missing", ["returns.csv", "artefacts/evaluation.json"])
+def test_before_evaluation(store, missing):
+    (store.folder / missing).unlink()
+    with pytest.raises(RunError, match=r"run `pdvf evaluate .*run` first"):
+        write_report(store)
+    assert not (store.folder / "report.html").exists()
+
+
+def test_altered_evaluation(store):
+    file = store.folder / "artefacts" / "evaluation.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(RunError, match="truncated or altered"):
+        write_report(store)
+
+
+def test_evaluation_without_environments(store):
+    change(store, environments=None)
+    with pytest.raises(RunError, match="has no array 'environments'"):
+        write_report(store)
+
+
+@pytest.mark.parametrize(
+    ("change_text", "message"),
+    [
+        (lambda text: "", "has no column 'family'"),
+        (lambda text: text.replace("protocol", "rules", 1), "has no column 'protocol'"),
+        (lambda text: text.splitlines()[0] + "\n", "no returns in test environments"),
+        (lambda text: text.rsplit(",", 1)[0] + ",nan\n", "expected a finite number"),
+        (lambda text: text.rsplit(",", 1)[0] + ",much\n", "cannot be read"),
+        (lambda text: text.rsplit("\n", 3)[0] + "\n", "is incomplete for method 'nn', test"),
+        (lambda text: text + text.splitlines()[-1] + "\n", "are there twice"),
+    ],
+)
+def test_broken_returns(store, change_text, message):
+    path = store.folder / "returns.csv"
+    path.write_text(change_text(path.read_text().replace("\r\n", "\n")))
+    with pytest.raises(RunError, match=message) as caught:
+        write_report(store)
+    assert "pdvf evaluate" in str(caught.value)
+
+
+def test_what_is_absent_is_left_out_and_named(store):
+    store.write_bytes("figures/transfer.png", b"of an earlier report")
+    change(store, tsne_z_pi=None, transfer=None, value_actual=np.zeros(0, np.float32), path_valid=None)
+    for name in ("policies", "dynamics", "policy", "adapter"):
+        store.remove(name)
+    (store.folder / "environment.json").unlink()
+    write_report(store)
+    assert sorted(file.stem for file in (store.folder / "figures").iterdir()) == ["test_returns", "train_returns"]
+    text = plain(page(store))
+    assert "Not shown, since the run has no data for it" in text
+    for entry in report.ENTRIES[2:]:
+        assert entry.title in text
+
+
+def test_every_method_and_another_family(tmp_path, no_tsne):
+    methods = ("pd-vf", "ppo-env", "nn", "kmeans", "maml", "rl2")
+    store = make_run(tmp_path / "run", methods, seeds=1, episodes=1, family="hovercraft")
+    text = plain(write_report(store).read_text(encoding="utf-8"))
+    assert "PD-VF on Hovercraft" in text
+    assert "RL²" in text
+    assert "one model, so no interval" in text
+    assert "nan" not in text.split()
+    assert "the paper's is" not in text
+    assert not (store.folder / "figures" / "paths.png").exists()
+    assert "The ship" not in text
+
+
+def test_constant_values(store):
+    constant = np.full(50, 0.5, np.float32)
+    change(store, value_predicted=constant, value_actual=constant, predicted=None)
+    (values,) = (entry for entry in report.ENTRIES if entry.name == "values")
+    run = read_run(store)
+    figure = values.draw(run)
+    assert figure is not None
+    assert len(png(figure)) > 10_000
+    assert "Spearman" not in values.caption(run)
+
+
+def test_reads_histories(store):
+    run = read_run(store)
+    curves = run.curves()
+    assert curves is not None
+    assert curves.shape == (20, 8 * 23)
+    assert np.isnan(curves[:, :2]).all()
+    losses = run.history("adapter", "loss")
+    decoder = run.history("adapter", "decoder_loss")
+    assert losses is not None
+    assert decoder is not None
+    assert (losses.shape, decoder.shape) == ((21, 3), (3, 3))
+    assert run.history("adapter", "nothing") is None
+    assert list(run.seconds().values()) == [3723.0, 9.3, 340.0, 512.8, 21.4]
+
+
+def test_papers_numbers():
+    spaceship = paper.test_returns("spaceship")
+    assert set(spaceship) == set(METHODS)
+    assert spaceship["nn"][17] == (0.2593, 0.1519)
+    assert np.mean([bar.mean for bar in paper.test_returns("ant_wind")["pd-vf"].values()]) == pytest.approx(
+        421.9, abs=0.1
+    )
+    swimmer = paper.transfer("swimmer")
+    assert swimmer is not None
+    assert swimmer.shape == (20, 20)
+    assert swimmer[1, 10] == -6.11  # the policy of environment 2 in environment 11
+    assert paper.transfer("ant-legs") is None
+    assert paper.test_returns("hovercraft") == {}
+
+
+def test_shipped_numbers_are_the_shared_ones():
+    shared = Path(__file__).parents[3] / "shared" / "paper"
+    if not shared.is_dir():
+        pytest.skip("no shared folder beside this checkout")
+    shipped = Path(paper.__file__).parent / "paper"
+    assert {f.name: f.read_bytes() for f in shipped.glob("*.csv")} == {
+        f.name: f.read_bytes() for f in shared.glob("*.csv")
+    }
+
+
+def test_colours_close_the_circle():
+    colours = circle_colours(20)
+    steps = np.linalg.norm(np.diff(colours, axis=0, append=colours[:1]), axis=1)
+    assert colours.min() >= 0
+    assert colours.max() <= 1
+    assert steps.max() < 3 * np.median(steps)
+    assert colours.min(axis=1).max() < 0.8  # none is lost on white paper

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import scipy.stats
+
+from pdvf.reports.statistics import interquartile_mean, interval, rank_correlation, resample, summarise
+
+
+def test_interquartile_mean_by_hand():
+    # Of eight numbers two are cut off at each end: (3 + 4 + 5 + 6) / 4.
+    assert interquartile_mean(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])) == pytest.approx(3.5)
+    # Of five, a quarter rounded down is one: (2 + 3 + 4) / 3.
+    assert interquartile_mean(np.array([5.0, 4, 3, 2, 1])) == pytest.approx(3.0)
+    assert interquartile_mean(np.array([7.0])) == pytest.approx(7.0)
+
+
+def test_interval_by_hand():
+    # 0, 1, ..., 100: the 2.5 % and 97.5 % quantiles are 2.5 and 97.5.
+    low, high = interval(np.arange(101.0)[:, None], 0.95)
+    np.testing.assert_allclose([low, high], [[2.5], [97.5]])
+
+
+def test_summary_by_hand():
+    # Scores: environment 0 has 1 and 3, environment 1 has 5 and 11; sorted 1, 3, 5, 11.
+    returns = np.array([[[0.0, 2.0], [2.0, 4.0]], [[5.0, 5.0], [10.0, 12.0]]])
+    summary = summarise(returns, resamples=50)
+    assert summary.mean.value == pytest.approx(5.0)
+    assert summary.iqm.value == pytest.approx(4.0)
+    assert [e.value for e in summary.environments] == pytest.approx([2.0, 8.0])
+
+
+def test_constant_returns_have_no_width():
+    summary = summarise(np.full((3, 2, 4), 0.5), resamples=20)
+    for estimate in (summary.mean, summary.iqm, *summary.environments):
+        assert estimate == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_environments_are_strata():
+    # Seeds and episodes are alike within an environment: resampling must not mix environments.
+    returns = np.array([0.0, 1.0, 10.0])[:, None, None] * np.ones((1, 4, 5))
+    samples = resample(returns, 30)
+    assert samples.shape == (30, 3, 4)
+    np.testing.assert_array_equal(samples, np.broadcast_to(np.array([0.0, 1.0, 10.0])[:, None], samples.shape))
+
+
+def test_seeds_are_drawn_together_and_episodes_apart():
+    # Every return is its seed's number: the same seeds must turn up in both environments.
+    by_seed = np.tile(np.arange(6.0)[None, :, None], (2, 1, 3))
+    samples = resample(by_seed, 40)
+    np.testing.assert_array_equal(samples[:, 0], samples[:, 1])
+    assert len(np.unique(samples.mean(axis=(1, 2)))) > 5
+    # With one seed there is nothing to draw but episodes, and those differ between environments.
+    by_episode = np.tile(np.arange(8.0)[None, None], (2, 1, 1))
+    samples = resample(by_episode, 40)
+    assert np.any(samples[:, 0] != samples[:, 1])
+    assert samples.std() > 0
+
+
+def test_interval_agrees_with_scipy_where_only_seeds_vary():
+    scores = np.random.default_rng(3).normal(size=30)
+    ours = summarise(scores[None, :, None], resamples=4000).mean
+    theirs = scipy.stats.bootstrap(
+        (scores,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(4)
+    ).confidence_interval
+    assert ours.low == pytest.approx(theirs.low, abs=0.03)
+    assert ours.high == pytest.approx(theirs.high, abs=0.03)
+
+
+def test_same_numbers_every_time():
+    returns = np.random.default_rng(0).normal(size=(3, 4, 5))
+    assert summarise(returns, resamples=100) == summarise(returns, resamples=100)
+    assert summarise(returns, resamples=100, seed=1) != summarise(returns, resamples=100)
+
+
+def test_one_seed_has_no_interval():
+    summary = summarise(np.array([[[1.0, 2.0]], [[3.0, 6.0]]]), resamples=20)
+    assert summary.mean.value == pytest.approx(3.0)
+    for estimate in (summary.mean, summary.iqm, *summary.environments):
+        assert np.isnan([estimate.low, estimate.high]).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4, 5), (3, 4, 0)])
+def test_shapes_that_are_no_returns(shape):
+    with pytest.raises(ValueError, match="expected environments, seeds and episodes"):
+        resample(np.zeros(shape))
+
+
+def test_rank_correlation():
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    assert rank_correlation(x, x**3) == pytest.approx(1.0)
+    # Ranks 2, 1, 4, 3 against 1, 2, 3, 4: 1 - 6 * 4 / (4 * 15).
+    assert rank_correlation(x, np.array([5.0, 1.0, 9.0, 7.0])) == pytest.approx(0.6)
+    assert rank_correlation(x, np.ones(4)) is None
