@@ -224,15 +224,27 @@ class ValueOptions:
     uniform: int = 1500
     """Extra policy embeddings drawn uniformly from the sphere, scored before training."""
     probes: int = 16
-    """Noisy probes of each training environment whose dynamics embeddings W is trained on."""
+    """Optimal embeddings played for each training environment in a stage, each from a noisy probe of its own."""
+    jitter: float = 0.1
+    """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
+    own_environment: float = 0.75
+    """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
+    high_return: float = 0.9
+    """Scaled returns above this are fitted from both sides ..."""
+    underestimation: float = 0.05
+    """... below it, an underestimate weighs only this much: only an overestimate can mislead the choice."""
+    snapshots: int = 5
+    """Stages with the lowest held-out loss whose quadratic forms are averaged in the end."""
     decoder_rounds: int = 3
     """Rounds of aggregation for the policy decoder."""
     decoder_epochs: int = 40
     """Passes over the data in each of those rounds."""
 
     def __post_init__(self) -> None:
-        _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes")
-        for name in ("stages", "interpolations", "uniform", "decoder_rounds"):
+        _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes", "snapshots")
+        for name in ("own_environment", "high_return", "underestimation"):
+            _require(0 <= getattr(self, name) <= 1, f"value.{name}", getattr(self, name), "between 0 and 1")
+        for name in ("stages", "interpolations", "uniform", "decoder_rounds", "jitter"):
             _require(getattr(self, name) >= 0, f"value.{name}", getattr(self, name), "at least 0")
 
 

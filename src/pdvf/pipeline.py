@@ -298,8 +298,9 @@ class Learning(NamedTuple):
     filled: Array  # [] how many of its rows are filled
     scale: ReturnScale
     value: fit.Fit[QuadraticValue]  # M members together
-    best: QuadraticValue
-    best_loss: Array
+    held_out: Array  # [] loss of the present value function
+    snapshots: QuadraticValue  # [H, M, ...] the best stages so far
+    losses: Array  # [H] their held-out losses
     key: Array
 
 
@@ -353,7 +354,8 @@ class Supervised:
 
         def scores(rows: int) -> Scores:
             pairs = (rows, environments)
-            return Scores(jnp.zeros((rows, e)), jnp.zeros((*pairs, o)), jnp.zeros((*pairs, d)), jnp.zeros(pairs))
+            home = jnp.zeros(rows, jnp.int32)
+            return Scores(jnp.zeros((rows, e)), jnp.zeros((*pairs, o)), jnp.zeros((*pairs, d)), jnp.zeros(pairs), home)
 
         rows = self._label_rows * options.decoder_rounds or 1
         labelled = Labelled(
@@ -374,8 +376,9 @@ class Supervised:
             empty,
             ReturnScale(jnp.zeros(()), jnp.ones(())),
             fit.start(members, self._value_optimiser(0), fit_key),
-            members,
             jnp.full((), jnp.inf),
+            jax.tree.map(lambda x: jnp.broadcast_to(x, (options.snapshots, *x.shape)), members),
+            jnp.full(options.snapshots, jnp.inf),
             key,
         )
 
@@ -446,21 +449,38 @@ class Supervised:
         return self._learn_value(state, options.epochs)
 
     def _aggregate_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
-        """Plays the OPEs of the training environments, keeps what they got, then W learns from all of it."""
+        """Plays the OPEs of the training environments, keeps what they got, then W learns from all of it.
+
+        How far W was off for its own OPEs, which it had not seen, counts in the loss that decides which stages stay.
+        """
         del experts, trajectories
         options = self.problem.config.value
         key, play_key = jax.random.split(state.key)
-        engine, contexts = self.problem.engine, self.problem.contexts
-        members = state.value.model
         scores, predicted, own = aggregate.play_optimal(
-            engine, contexts, state.body, members, options.probes, PROBE_NOISE, play_key
+            self.problem.engine,
+            self.problem.contexts,
+            state.body,
+            state.value.model,
+            options,
+            PROBE_NOISE,
+            play_key,
         )
-        aggregated = aggregate.append(state.aggregated, scores, state.filled)
-        filled = state.filled + scores.z_pi.shape[0]
-        error = jnp.mean((predicted - state.scale.scale(own))[::2] ** 2)
-        state = state._replace(aggregated=aggregated, filled=filled, key=key)
+        error = jnp.mean((predicted - state.scale.scale(own)) ** 2)
+        loss = state.held_out / options.members + error
+        worst = jnp.argmax(state.losses)
+        keep = loss < state.losses[worst]
+        snapshots = jax.tree.map(
+            lambda kept, new: jnp.where(keep, kept.at[worst].set(new), kept), state.snapshots, state.value.model
+        )
+        state = state._replace(
+            snapshots=snapshots,
+            losses=jnp.where(keep, state.losses.at[worst].set(loss), state.losses),
+            aggregated=aggregate.append(state.aggregated, scores, state.filled),
+            filled=state.filled + scores.z_pi.shape[0],
+            key=key,
+        )
         state, metrics = self._learn_value(state, options.stage_epochs)
-        return state, metrics | {"optimal_return": jnp.mean(own[::2]), "optimal_error": error}
+        return state, metrics | {"optimal_return": jnp.mean(own), "optimal_error": error}
 
     def _learn_value(self, state: Learning, epochs: int) -> tuple[Learning, dict[str, Array]]:
         options = self.problem.config.value
@@ -468,29 +488,31 @@ class Supervised:
 
         def loss(members: QuadraticValue, key: Array, held_out: bool = False) -> Array:
             return aggregate.value_loss(
-                members,
-                state.original,
-                state.aggregated,
-                state.filled,
-                state.scale,
-                options.batch,
-                key,
-                held_out,
+                members, state.original, state.aggregated, state.filled, state.scale, options, key, held_out
             )
 
         begun = state.value._replace(optimiser=optimiser.init(state.value.model))
         value, metrics = fit.advance(begun, optimiser, loss, lambda m, k: loss(m, k, True), self._updates(epochs))
-        held_out = metrics["held_out_loss"]
-        return state._replace(value=value, best=value.best, best_loss=held_out), metrics
+        return state._replace(value=value, held_out=metrics["held_out_loss"]), metrics
 
     def finish(self, state: Learning) -> dict[str, Adapter]:
-        """`adapter` [S, ...]: what adapts to a new environment."""
+        """`adapter` [S, ...]: what adapts to a new environment, with the best stages of W averaged."""
 
         def one(state: Learning) -> Adapter:
-            contexts = self.problem.contexts
-            probed = state.body.begin(self.problem.engine, contexts, state.key)
+            best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
+            best = jax.tree.map(
+                lambda kept, now: jnp.where(self.problem.config.value.stages > 0, kept, now), best, state.value.model
+            )
+            chosen = jax.tree.map(
+                lambda all_, one: jnp.where(
+                    jnp.isfinite(state.losses).reshape(-1, *(1,) * one.ndim), all_, one[None]
+                ).reshape(-1, *one.shape[1:]),
+                state.snapshots,
+                best,
+            )
+            probed = state.body.begin(self.problem.engine, self.problem.contexts, state.key)
             bank = state.bank.reshape(-1, state.bank.shape[-1])
-            return Adapter(state.body, state.value.model, state.scale, probed.z_d, bank)
+            return Adapter(state.body, chosen, state.scale, probed.z_d, bank)
 
         return {"adapter": jax.vmap(one)(state)}
 

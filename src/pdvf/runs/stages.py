@@ -101,8 +101,17 @@ def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, 
     """Stages done, their metrics, the seconds they took, and the state after them."""
     latest = store.latest_stage(phase.name)
     if latest is None:
-        return 0, [], 0.0, phase.start()
+        return 0, [], 0.0, _strong(jax.jit(phase.start)())
     done, name = latest
     state = store.load(name, jax.eval_shape(phase.start))
     info = store.info(name)
     return done, list(info["history"]), float(info["seconds"]), state
+
+
+def _strong(tree: State) -> State:
+    """Without JAX's weak types, which would make the second stage compile everything again."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if _is_plain(x) else x, tree)
+
+
+def _is_plain(x: Any) -> bool:
+    return not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)

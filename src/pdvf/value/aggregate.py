@@ -63,22 +63,62 @@ def optimal_embeddings(members: QuadraticValue, s0: Array, z_d: Array) -> tuple[
 
 
 def play_optimal(
-    engine: Engine, contexts: Array, body: Body, members: QuadraticValue, count: int, noise: float, key: Array
+    engine: Engine,
+    contexts: Array,
+    body: Body,
+    members: QuadraticValue,
+    options: ValueOptions,
+    noise: float,
+    key: Array,
 ) -> tuple[Scores, Array, Array]:
-    """Plays OPEs for every training context [E, c], `count` each, half of them jittered, in all of these contexts.
+    """Plays OPEs for every training context [E, c], `probes` each, half of them jittered, in all of these contexts.
 
-    Returns the scores [E * count, ...], and predicted and actual return [E * count] of the OPEs in the environment
-    they were meant for.
+    Returns the scores [E * probes, ...], and predicted and actual return of the OPEs that were not jittered, in the
+    environment they were meant for.
     """
     probe_key, jitter_key, width_key, score_key = jax.random.split(key, 4)
-    environments = contexts.shape[0]
-    probed = body.begin(engine, jnp.repeat(contexts, count, axis=0), probe_key, noise)
+    home = jnp.repeat(jnp.arange(contexts.shape[0]), options.probes)
+    probed = body.begin(engine, jnp.asarray(contexts)[home], probe_key, noise)
     z_pi, predicted = optimal_embeddings(members, probed.s0, probed.z_d)
-    width = 0.3 * jax.random.uniform(width_key, (z_pi.shape[0], 1)) * (jnp.arange(z_pi.shape[0]) % 2)[:, None]
+    odd = (jnp.arange(home.shape[0]) % 2)[:, None]
+    width = options.jitter * jax.random.uniform(width_key, odd.shape) * odd
     z_pi = unit(z_pi + width * jax.random.normal(jitter_key, z_pi.shape))
-    scores = body.score(engine, contexts, z_pi, score_key, noise)
-    own = scores.returns[jnp.arange(z_pi.shape[0]), jnp.repeat(jnp.arange(environments), count)]
-    return scores, predicted, own
+    scores = body.score(engine, contexts, z_pi, score_key, noise)._replace(home=home)
+    own = scores.returns[jnp.arange(home.shape[0]), home]
+    return scores, predicted[::2], own[::2]
+
+
+class Pairs(NamedTuple):
+    """A batch of n pairs of policy and environment."""
+
+    s0: Array  # [n, o]
+    z_pi: Array  # [n, e]
+    z_d: Array  # [n, d]
+    target: Array  # [n] scaled return
+
+
+def draw(scores: Scores, rows: Array, scale: ReturnScale, own: float, count: int, key: Array, held_out: bool) -> Pairs:
+    """Pairs from the first `rows` rows of a table, a share `own` of them from the embedding's own environment."""
+    row_key, offset_key, own_key, environment_key = jax.random.split(key, 4)
+    row = jax.random.randint(row_key, (count,), 0, jnp.maximum(rows // HELD_OUT, 1)) * HELD_OUT
+    if not held_out:
+        row = row + jax.random.randint(offset_key, (count,), 1, HELD_OUT)
+    anywhere = jax.random.randint(environment_key, (count,), 0, scores.returns.shape[1])
+    environment = jnp.where(jax.random.bernoulli(own_key, own, (count,)), scores.home[row], anywhere)
+    at = (row, environment)
+    return Pairs(scores.s0[at], scores.z_pi[row], scores.z_d[at], scale.scale(scores.returns[at]))
+
+
+def value_error(members: QuadraticValue, pairs: Pairs, options: ValueOptions) -> Array:
+    """Squared error of W, summed over members [M, ...].
+
+    W need not be right about bad policies, only not too hopeful: a quadratic form that spends its few numbers on
+    ranking the bad ones is wrong about the best (docs/decisions/0005-value.md).
+    """
+    predicted = jax.vmap(lambda member: jax.vmap(member)(pairs.s0, pairs.z_pi, pairs.z_d))(members)  # [M, n]
+    lenient = (predicted < pairs.target) & (pairs.target < options.high_return)
+    weight = jnp.where(lenient, options.underestimation, 1.0)
+    return jnp.sum(jnp.mean(weight * (predicted - pairs.target) ** 2, axis=-1))
 
 
 def value_loss(
@@ -87,31 +127,16 @@ def value_loss(
     aggregated: Scores,
     filled: Array,
     scale: ReturnScale,
-    count: int,
+    options: ValueOptions,
     key: Array,
     held_out: bool,
 ) -> Array:
-    """Squared error of W, summed over members, on `count` pairs: half original, half aggregated once there are any."""
-    keys = jax.random.split(key)
-    half = count // 2
-
-    def draw(scores: Scores, rows: Array, key: Array) -> tuple[Array, ...]:
-        z_key, e_key = jax.random.split(key)
-        row = jax.random.randint(z_key, (half,), 0, jnp.maximum(rows // HELD_OUT, 1)) * HELD_OUT
-        if not held_out:
-            row = row + jax.random.randint(z_key, (half,), 1, HELD_OUT)
-        environment = jax.random.randint(e_key, (half,), 0, scores.returns.shape[1])
-        at = (row, environment)
-        return scores.s0[at], scores.z_pi[row], scores.z_d[at], scale.scale(scores.returns[at])
-
-    def error(batch: tuple[Array, ...]) -> Array:
-        s0, z_pi, z_d, target = batch
-        predict = jax.vmap(lambda member: jax.vmap(member)(s0, z_pi, z_d))
-        return jnp.sum(jnp.mean((predict(members) - target) ** 2, axis=-1))
-
-    first = error(draw(original, jnp.asarray(original.z_pi.shape[0]), keys[0]))
-    second = error(draw(aggregated, filled, keys[1]))
-    return jnp.where(filled > 0, 0.5 * first + 0.5 * second, first)
+    """Error of W on a batch: half original, half aggregated once there is any."""
+    keys, half = jax.random.split(key), options.batch // 2
+    first = draw(original, jnp.asarray(original.z_pi.shape[0]), scale, 0.0, half, keys[0], held_out)
+    second = draw(aggregated, filled, scale, options.own_environment, half, keys[1], held_out)
+    errors = value_error(members, first, options), value_error(members, second, options)
+    return jnp.where(filled > 0, 0.5 * errors[0] + 0.5 * errors[1], errors[0])
 
 
 def make_members(observation, z_d: int, z_pi: int, options: ValueOptions, key: Array) -> QuadraticValue:

@@ -32,6 +32,7 @@ class Scores(NamedTuple):
     s0: Array  # [Z, E, o]
     z_d: Array  # [Z, E, d]
     returns: Array  # [Z, E]
+    home: Array  # [Z] the environment an embedding is meant for, where there is one
 
 
 class Body(eqx.Module):
@@ -81,7 +82,7 @@ class Body(eqx.Module):
             probed = self.begin(engine, contexts, probe_key, noise)
             tiled = jnp.tile(z, (contexts.shape[0], 1))
             returns, _ = self.finish(engine, contexts, probed, tiled, play_key)
-            return Scores(z, probed.s0, probed.z_d, returns)
+            return Scores(z, probed.s0, probed.z_d, returns, jnp.zeros((), jnp.int32))
 
         keys = jax.random.split(key, z_pi.shape[0])
         return jax.lax.map(one, (z_pi, keys), batch_size=min(chunk, z_pi.shape[0]))
