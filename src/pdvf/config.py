@@ -235,9 +235,9 @@ class ValueOptions:
     """... below it, an underestimate weighs only this much: only an overestimate can mislead the choice."""
     snapshots: int = 5
     """Stages with the lowest held-out loss whose quadratic forms are averaged in the end."""
-    decoder_rounds: int = 3
+    decoder_rounds: int = 5
     """Rounds of aggregation for the policy decoder."""
-    decoder_epochs: int = 40
+    decoder_epochs: int = 200
     """Passes over the data in each of those rounds."""
 
     def __post_init__(self) -> None:
@@ -310,7 +310,9 @@ def preset(family: str, name: str) -> Config:
         collect=CollectOptions(episodes=4),
         dynamics=replace(paper.dynamics, epochs=100, batch=256, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=24),
-        value=replace(paper.value, epochs=16, stages=15, stage_epochs=4, batch=1024),
+        value=replace(
+            paper.value, epochs=16, stages=15, stage_epochs=4, batch=1024, decoder_rounds=3, decoder_epochs=40
+        ),
     )
     if name == "quick":
         return quick

@@ -1,0 +1,134 @@
+"""Throughput and latency, each beside a peer measured in the same run: `make bench`.
+
+    python benchmarks/bench.py            on a CPU, one core: writes benchmarks/results/cpu.json
+    python benchmarks/bench.py --gpu      the ensemble on a GPU: writes benchmarks/results/h200.json (or --out FILE)
+
+Each entry is {name, ours, peer, ratio, unit}; `peer` of a latency or of a rate without a rival is the limit we set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def ensemble_rate(policies: int, updates: int, repeats: int) -> float:
+    """Environment steps per second of the whole PPO loop for an ensemble, paper settings, after compilation."""
+    import jax
+    import jax.numpy as jnp
+
+    from pdvf.config import PPOOptions
+    from pdvf.engines import make_engine
+    from pdvf.families import Spaceship
+    from pdvf.rl import ppo
+
+    family, options = Spaceship(), PPOOptions()
+    engine = make_engine(family)
+    contexts = jnp.resize(jnp.asarray(family.train(0).contexts), (policies, 1))
+    keys = jax.random.split(jax.random.key(0), policies)
+    state = jax.jit(jax.vmap(lambda c, k: ppo.initialise(engine, options, c, k)))(contexts, keys)
+
+    @jax.jit
+    def train(state, shuffle):
+        return jax.vmap(lambda c, s: ppo.train(engine, options, c, s, shuffle, updates))(contexts, state)[0]
+
+    state = jax.block_until_ready(train(state, jax.random.key(1)))
+    rates = []
+    for i in range(repeats):
+        began = time.perf_counter()
+        state = jax.block_until_ready(train(state, jax.random.key(i + 2)))
+        rates.append(policies * updates * options.environments * options.rollout / (time.perf_counter() - began))
+    return statistics.median(rates)
+
+
+def sb3_rate(steps: int) -> float:
+    """The same environment and settings with stable-baselines3's PPO on one thread."""
+    import gymnasium
+    import torch
+    from stable_baselines3 import PPO
+
+    import pdvf  # noqa: F401  registers the id
+
+    torch.set_num_threads(1)
+    env = gymnasium.make("pdvf/Spaceship-v0", context=1)
+    network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
+    model = PPO("MlpPolicy", env, n_steps=2048, batch_size=64, n_epochs=10, policy_kwargs=network, device="cpu")
+    model.learn(2048)
+    began = time.perf_counter()
+    model.learn(steps, reset_num_timesteps=False)
+    return steps / (time.perf_counter() - began)
+
+
+def adaptation_latency(repeats: int = 300) -> float:
+    """Median seconds from the last probing transition to the first adapted action of one environment."""
+    import jax
+    import numpy as np
+
+    from pdvf.config import preset
+    from pdvf.pipeline import Problem, artefact_shapes
+
+    problem = Problem(replace(preset("spaceship", "quick"), model_seeds=1))
+    shapes = artefact_shapes(problem)["adapter"]
+    rng = np.random.default_rng(0)
+    adapter = jax.tree.map(lambda s: jax.numpy.asarray(rng.normal(size=s.shape[1:], scale=0.1), s.dtype), shapes)
+
+    @jax.jit
+    def adapt(adapter, s0, action, s1):
+        from pdvf.value.aggregate import optimal_embeddings
+
+        z_d = adapter.body.dynamics.encode(s0[None], action[None], s1[None], jax.numpy.ones(1, bool))
+        z_pi, _ = optimal_embeddings(adapter.value, s0[None], z_d[None])
+        return adapter.body.decoder(s1, z_pi[0])
+
+    s0, action, s1 = (np.asarray(x, np.float32) for x in ((2.5, 0.2), (0.1, 1.0), (2.51, 0.33)))
+    jax.block_until_ready(adapt(adapter, s0, action, s1))
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        np.asarray(adapt(adapter, s0, action, s1))
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def entry(name: str, ours: float, peer: float, unit: str, ratio: float) -> dict[str, object]:
+    return {"name": name, "ours": round(ours, 6), "peer": round(peer, 6), "ratio": round(ratio, 2), "unit": unit}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.gpu:
+        rate, limit = ensemble_rate(100, 20, 3), 7e6
+        rows = [entry("spaceship: PPO, 100 policies, whole loop; peer = goal", rate, limit, "env steps/s", rate / limit)]
+        path = arguments.out or HERE / "results" / "h200.json"
+    else:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for both
+        peer = sb3_rate(3 * 2048)
+        ours = ensemble_rate(30, 3, 3)
+        latency = adaptation_latency()
+        rows = [
+            entry("spaceship: PPO, whole loop, one core; peer = stable-baselines3", ours, peer, "env steps/s", ours / peer),
+            entry("spaceship: adaptation latency, one core; peer = limit", latency, 1e-3, "s", 1e-3 / latency),
+        ]
+        path = arguments.out or HERE / "results" / "cpu.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rows, indent=2) + "\n")
+    for row in rows:
+        print(row)
+    import jax
+
+    print(platform.processor() or platform.machine(), jax.devices(), "jax", jax.__version__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""The whole method on the smallest possible run: shapes, determinism, what may see the test environments, returns."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import TINY, make_body, relaxed, same_scale
+
+from pdvf.adapt import Adapter, ClosedForm, adapt_episodes
+from pdvf.config import ValueOptions, to_dict
+from pdvf.engines import NativeEngine
+from pdvf.families import Spaceship, Split
+from pdvf.pipeline import PHASES, Problem, Row, artefact_shapes, return_rows
+from pdvf.runs import Quiet, RunStore, run_phase
+from pdvf.value.aggregate import ReturnScale, make_members
+
+ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves]
+LEARNING = ("collect", "embed", "fit")  # the phases that learn from training environments alone
+LEARNED = ("trajectories", "dynamics", "policy", "adapter")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory) -> Iterator[None]:
+    """Runs of this file share what XLA compiles."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = [getattr(jax.config, name) for name in names]
+    for name, value in zip(names, (str(tmp_path_factory.mktemp("compiled")), 0.0), strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in zip(names, before, strict=True):
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="session")
+def shapes() -> dict[str, Any]:
+    with relaxed():
+        return artefact_shapes(Problem(TINY))
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory, shapes) -> RunStore:
+    return run(tmp_path_factory.mktemp("tiny") / "run", shapes)
+
+
+@pytest.fixture
+def checks_off() -> Iterator[None]:
+    with relaxed():
+        yield
+
+
+def run(
+    folder: Path, shapes: dict[str, Any], phases: Sequence[str] = tuple(PHASES), given: Mapping[str, Any] | None = None
+) -> RunStore:
+    """Runs phases in a new folder, with these artefacts there already."""
+    store, problem = RunStore.create(folder, to_dict(TINY), "test"), Problem(TINY)
+    for name, tree in (given or {}).items():
+        store.save(name, tree)
+    with relaxed(), store.lock():
+        for name in phases:
+            spec = PHASES[name]
+            phase = spec.make(problem, *(store.load(needed, shapes[needed]) for needed in spec.needs))
+            run_phase(store, phase, spec.leaves, spec.needs, Quiet())
+    return store
+
+
+def bits(store: RunStore, names: Sequence[str]) -> dict[str, str]:
+    return {name: store.manifest(name)["sha256"] for name in names}
+
+
+def load(store: RunStore, shapes: dict[str, Any], name: str) -> Any:
+    return store.load(name, shapes[name])
+
+
+# Shapes
+
+
+def test_every_artefact_has_the_shape_worked_out_beforehand(tiny_run, shapes):
+    assert set(shapes) == set(ARTEFACTS)
+    for name in ARTEFACTS:
+        arrays = tiny_run.manifest(name)["arrays"]
+        leaves = jax.tree.leaves_with_path(shapes[name])
+        expected = {
+            jax.tree_util.keystr(path, simple=True, separator="."): [str(leaf.dtype), list(leaf.shape)]
+            for path, leaf in leaves
+        }
+        assert arrays == expected
+        for leaf in jax.tree.leaves(load(tiny_run, shapes, name)):
+            assert np.isfinite(np.asarray(leaf)).all()
+
+
+def test_shapes_by_hand(shapes):
+    """2 checkpoints, 3 + 1 environments, 1 policy each; 2 models; embeddings of 3; episodes of 8 steps."""
+    assert shapes["policies"].log_std.shape == (2, 3, 1, 2)
+    assert shapes["upper_bound"].log_std.shape == (1, 1, 2)
+    assert shapes["trajectories"].observation.shape == (6, 3, 2, 8, 2)
+    assert shapes["trajectories"].returns.shape == (6, 3, 2)
+    adapter = shapes["adapter"]
+    assert adapter.value.third.weight.shape == (2, 3 * 2, 9, 8)  # 3 snapshots of 2 members
+    assert adapter.body.probe.log_std.shape == (2, 2)
+    assert adapter.train_z_d.shape == (2, 3, 3)
+    assert adapter.train_z_pi.shape == (2, 6 * 3, 3)
+    evaluation = shapes["evaluation"]
+    assert {name: evaluation[name].shape for name in ("returns", "peek", "nn", "z_pi", "ppo_env", "transfer")} == {
+        "returns": (2, 4, 2),
+        "peek": (2, 4, 2),
+        "nn": (2, 4, 2),
+        "z_pi": (2, 4, 2, 3),
+        "ppo_env": (4, 1, 2),
+        "transfer": (4, 1, 4),
+    }
+
+
+def test_training_changes_policies_and_models(tiny_run, shapes):
+    policies = load(tiny_run, shapes, "policies")
+    weight = np.asarray(policies.layers[0].weight)
+    assert (weight[0] != weight[1]).any(axis=(1, 2, 3)).all()  # from one checkpoint to the next
+    assert (weight[:, 0] != weight[:, 1]).any()
+    for name in ("dynamics", "policy"):
+        weight = np.asarray(load(tiny_run, shapes, name).encoder.element.weight)
+        assert (weight[0] != weight[1]).any()
+    adapter, policy = load(tiny_run, shapes, "adapter"), load(tiny_run, shapes, "policy")
+    before, after = (np.asarray(d.network.layers[0].weight) for d in (policy.decoder, adapter.body.decoder))
+    assert (before != after).any()  # by data aggregation
+    for name in ("dynamics",):
+        trained = jax.tree.leaves(load(tiny_run, shapes, name))
+        for a, b in zip(trained, jax.tree.leaves(adapter.body.dynamics), strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(np.linalg.norm(adapter.train_z_d, axis=-1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(adapter.train_z_pi, axis=-1), 1.0, atol=1e-5)
+
+
+# Determinism
+
+
+def test_second_run_gives_the_same_bits(tiny_run, shapes, tmp_path):
+    again = run(tmp_path / "run", shapes)
+    assert bits(again, ARTEFACTS) == bits(tiny_run, ARTEFACTS)
+    for name in ARTEFACTS:
+        assert again.info(name)["history"] == tiny_run.info(name)["history"]
+
+
+# Training and test environments
+
+
+def no_test_environments(*_: Any) -> Split:
+    raise AssertionError("somebody asked for the test environments")
+
+
+def other_test_environments(family: Spaceship, seed: int) -> Split:
+    del family, seed
+    return Split((99,), np.array([[0.123]], np.float32))
+
+
+def test_learning_never_asks_for_test_environments(tiny_run, shapes, tmp_path, monkeypatch):
+    given = {name: load(tiny_run, shapes, name) for name in ("policies", "upper_bound")}
+    given["upper_bound"] = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), given["upper_bound"])
+    monkeypatch.setattr(Spaceship, "test", no_test_environments)
+    with pytest.raises(AssertionError, match="asked for the test environments"):
+        _ = Problem(TINY).everywhere
+    blind = run(tmp_path / "run", shapes, LEARNING, given)
+    assert bits(blind, LEARNED) == bits(tiny_run, LEARNED)
+
+
+def test_nothing_learned_depends_on_which_environments_are_for_testing(tiny_run, shapes, tmp_path, monkeypatch):
+    monkeypatch.setattr(Spaceship, "test", other_test_environments)
+    other = run(tmp_path / "run", shapes, ("train", *LEARNING))
+    names = ("policies", *LEARNED)
+    assert bits(other, names) == bits(tiny_run, names)
+    assert bits(other, ["upper_bound"]) != bits(tiny_run, ["upper_bound"])
+
+
+def test_upper_bound_bears_on_nothing_but_its_own_returns(tiny_run, shapes, checks_off):
+    spec = PHASES["evaluate"]
+    inputs = {name: load(tiny_run, shapes, name) for name in spec.needs}
+    inputs["upper_bound"] = jax.tree.map(lambda x: -3 * x + 1, inputs["upper_bound"])
+    phase = spec.make(Problem(TINY), *inputs.values())
+    made, expected = phase.advance(phase.start(), 0)[0], load(tiny_run, shapes, "evaluation")
+    for name in ("returns", "peek", "nn", "predicted", "z_pi", "z_d", "value_predicted", "value_actual"):
+        np.testing.assert_array_equal(made[name], expected[name])
+    np.testing.assert_array_equal(made["ppo_env"][:3], expected["ppo_env"][:3])
+    assert (np.asarray(made["ppo_env"])[3:] != np.asarray(expected["ppo_env"])[3:]).any()
+
+
+# Returns
+
+
+def test_rows_of_returns_by_hand():
+    """2 models, 1 training and 1 test environment, 1 episode; 3 policies an environment for the upper bound."""
+    evaluation = {
+        "train_count": np.array(1),
+        "environments": np.array([4, 17]),
+        "returns": np.array([[[1.0], [2.0]], [[3.0], [4.0]]]),
+        "peek": np.array([[[5.0], [6.0]], [[7.0], [8.0]]]),
+        "nn": np.array([[[9.0], [10.0]], [[11.0], [12.0]]]),
+        "ppo_env": np.array([[[13.0], [14.0], [15.0]], [[16.0], [17.0], [18.0]]]),
+    }
+    rows = list(return_rows(TINY, evaluation))
+    assert Row._fields == ("family", "split", "environment", "method", "protocol", "seed", "episode", "value")
+    assert len(rows) == 3 * 4 + 6
+    assert rows[:4] == [
+        ("spaceship", "train", 4, "pd-vf", "honest", 0, 0, 1.0),
+        ("spaceship", "test", 17, "pd-vf", "honest", 0, 0, 2.0),
+        ("spaceship", "train", 4, "pd-vf", "honest", 1, 0, 3.0),
+        ("spaceship", "test", 17, "pd-vf", "honest", 1, 0, 4.0),
+    ]
+    assert ("spaceship", "test", 17, "pd-vf", "peek", 0, 0, 6.0) in rows
+    assert ("spaceship", "train", 4, "nn", "honest", 1, 0, 11.0) in rows
+    assert ("spaceship", "train", 4, "ppo-env", "honest", 2, 0, 15.0) in rows
+    assert ("spaceship", "test", 17, "ppo-env", "honest", 0, 0, 16.0) in rows
+
+
+def test_rows_of_a_run_cover_every_episode_once(tiny_run, shapes):
+    rows = list(return_rows(TINY, load(tiny_run, shapes, "evaluation")))
+    counts = collections.Counter((row.method, row.protocol, row.split) for row in rows)
+    assert counts == {
+        ("pd-vf", "honest", "train"): 2 * 3 * 2,
+        ("pd-vf", "honest", "test"): 2 * 1 * 2,
+        ("pd-vf", "peek", "train"): 2 * 3 * 2,
+        ("pd-vf", "peek", "test"): 2 * 1 * 2,
+        ("nn", "honest", "train"): 2 * 3 * 2,
+        ("nn", "honest", "test"): 2 * 1 * 2,
+        ("ppo-env", "honest", "train"): 1 * 3 * 2,
+        ("ppo-env", "honest", "test"): 1 * 1 * 2,
+    }
+    assert len({row[:-1] for row in rows}) == len(rows)
+    assert {row.environment for row in rows if row.split == "train"} == {1, 2, 3}
+    assert {row.environment for row in rows if row.split == "test"} == {4}
+
+
+def test_peek_is_never_worse_and_adds_nothing_to_an_even_decoder(tiny_run, shapes):
+    evaluation = load(tiny_run, shapes, "evaluation")
+    np.testing.assert_array_equal(evaluation["peek"], evaluation["returns"])
+
+
+def test_adapted_episodes_are_those_of_the_gymnasium_environment(tiny_run, shapes, checks_off):
+    problem = Problem(TINY)
+    adapter = jax.tree.map(lambda x: x[1], load(tiny_run, shapes, "adapter"))
+    keys = jax.random.split(jax.random.key(0))
+    play = jax.jit(lambda a: adapt_episodes(problem.engine, a, problem.everywhere, ClosedForm(), keys[0], keys[1]))
+    adapted = play(adapter)
+    returns = []
+    for e in range(4):
+        env = gymnasium.make("pdvf/Spaceship-v0", context=e + 1, options=TINY.environment)
+        observation, _ = env.reset(seed=0)
+        total, ended = 0.0, False
+        for t in range(TINY.environment.horizon):
+            assert bool(adapted.steps.valid[t, e]) is not ended
+            if ended:
+                continue
+            np.testing.assert_allclose(observation, adapted.steps.observation[t, e], atol=1e-4)
+            force = np.asarray(adapted.steps.action[t, e]) * TINY.environment.force
+            observation, reward, terminated, truncated, _ = env.step(force)
+            total, ended = total + float(reward), terminated or truncated
+        assert ended
+        returns.append(total)
+    assert np.min(returns) > 0.01
+    assert np.ptp(returns) > 0.01
+    np.testing.assert_allclose(adapted.returns, returns, rtol=1e-4)
+    # Nothing is random in this family, so these are the episodes that were evaluated, too.
+    evaluation = load(tiny_run, shapes, "evaluation")
+    np.testing.assert_allclose(evaluation["returns"][1], np.tile(np.array(returns)[:, None], 2), rtol=1e-4)
+    np.testing.assert_allclose(
+        jnp.moveaxis(evaluation["path_observation"][1], 0, 1), adapted.steps.observation, atol=1e-4
+    )
+
+
+def test_evaluated_embeddings_are_the_optimum_of_w(tiny_run, shapes):
+    evaluation, adapter = (load(tiny_run, shapes, name) for name in ("evaluation", "adapter"))
+    start = jnp.asarray(TINY.environment.start)
+    rng = np.random.default_rng(0)
+    for seed in range(2):
+        one = jax.tree.map(lambda x, s=seed: x[s], adapter)
+        predict = jax.jit(jax.vmap(one.predict, (None, 0, None)))
+        for e in range(4):
+            z_d, z_pi, predicted = (evaluation[name][seed, e, 0] for name in ("z_d", "z_pi", "predicted"))
+            assert float(predict(start, z_pi[None], z_d)[0]) == pytest.approx(float(predicted), rel=1e-4)
+            others = rng.normal(size=(2000, 3)).astype(np.float32)
+            others /= np.linalg.norm(others, axis=-1, keepdims=True)
+            values = predict(start, jnp.asarray(others), z_d)
+            assert float(values.max()) <= float(predicted) + 1e-5
+
+
+def test_probing_steps_count_in_the_return(point, checks_off):
+    """With a reward at every step the return is the sum over the whole path, the probe's step included."""
+    keys = jax.random.split(jax.random.key(5), 4)
+    body = make_body(point.observation, point.action, 3, keys[0])
+    members = make_members(same_scale(1), 3, 3, ValueOptions(members=2, hidden=8), keys[1])
+    scale = ReturnScale(jnp.array(-6.5), jnp.array(6.5))
+    adapter = Adapter(body, members, scale, jnp.zeros((2, 3)), jnp.zeros((2, 3)))
+    contexts = jnp.array([[-1.0], [0.5], [1.0]])
+    play = jax.jit(lambda a: adapt_episodes(NativeEngine(point), a, contexts, ClosedForm(), keys[2], keys[3]))
+    adapted = play(adapter)
+    rewards = np.asarray(contexts)[:, 0] * np.asarray(adapted.steps.next_observation)[..., 0]  # [T, n]
+    assert rewards.shape == (8, 3)
+    np.testing.assert_allclose(adapted.returns, rewards.sum(axis=0), rtol=1e-5)
+    assert np.abs(rewards[0]).min() > 1e-3  # so that leaving the probe out would show
+    path = np.asarray(adapted.steps.observation)[..., 0]
+    np.testing.assert_allclose(path[1:], np.asarray(adapted.steps.next_observation)[:-1, :, 0], atol=1e-6)
+    np.testing.assert_array_equal(path[0], 0.0)

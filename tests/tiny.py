@@ -1,0 +1,133 @@
+"""The smallest runs and models that still have every part, shared by several test files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.config import (
+    AutoencoderOptions,
+    CollectOptions,
+    Config,
+    EvaluateOptions,
+    PPOOptions,
+    SpaceshipOptions,
+    ValueOptions,
+    preset,
+    to_dict,
+)
+from pdvf.embed.dynamics import DynamicsAutoencoder
+from pdvf.embed.networks import FeedForward, SetEncoder
+from pdvf.embed.policy import PolicyDecoder
+from pdvf.families.base import Array, Box
+from pdvf.rl.networks import Actor, Scaler, make_actor_critic
+from pdvf.value.body import Body
+
+AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, set_size=4, epochs=1, batch=8)
+TINY = Config(
+    policy_seeds=1,
+    model_seeds=2,
+    # A reward that falls slowly, so that returns differ in their first digits.
+    environment=SpaceshipOptions(environments=4, train_environments=3, horizon=8, decay=0.3),
+    ppo=PPOOptions(steps=64, environments=2, rollout=8, epochs=1, minibatches=2, hidden=8, checkpoints=2),
+    collect=CollectOptions(episodes=2),
+    dynamics=AUTOENCODER,
+    policy=AUTOENCODER,
+    value=ValueOptions(
+        members=2,
+        hidden=8,
+        epochs=1,
+        stages=2,
+        stage_epochs=1,
+        batch=16,
+        interpolations=4,
+        uniform=4,
+        probes=2,
+        snapshots=3,
+        decoder_rounds=1,
+        decoder_epochs=1,
+    ),
+    evaluate=EvaluateOptions(episodes=2),
+)
+
+
+def command_line(config: Config) -> list[str]:
+    """The options that make the preset `smoke` this configuration."""
+    smoke, wanted = flat(to_dict(preset(config.family, "smoke"))), flat(to_dict(config))
+    words = ["--preset", "smoke"]
+    for name, value in wanted.items():
+        if value != smoke[name]:
+            words += [f"--{name.replace('_', '-')}", json.dumps(value)]
+    return words
+
+
+def flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Options by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+@contextlib.contextmanager
+def relaxed() -> Iterator[None]:
+    """Without the checks that whole programs trip over.
+
+    optax raises floats to whole powers, and key-reuse checking takes a vmapped scan over keys for a reuse.
+    """
+    with jax.debug_key_reuse(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def same_scale(size: int) -> Scaler:
+    """Leaves numbers as they are."""
+    return Scaler(jnp.zeros(size), jnp.ones(size))
+
+
+def make_actors(count: int, observation: Box, action: Box, key: Array) -> Actor:
+    """Policies [count, ...] that differ and do something."""
+
+    def one(key: Array) -> Actor:
+        network_key, weight_key = jax.random.split(key)
+        actor, _ = make_actor_critic(observation, action, 8, network_key)
+        last = jax.random.normal(weight_key, actor.layers[2].weight.shape)
+        return eqx.tree_at(lambda a: a.layers[2].weight, actor, last)
+
+    return jax.jit(jax.vmap(one))(jax.random.split(key, count))
+
+
+def make_decoder(observation: int, embedding: int, action: int, key: Array) -> PolicyDecoder:
+    """An untrained decoder."""
+    inputs = observation + embedding * (embedding + 1) // 2
+    return PolicyDecoder(FeedForward((inputs, 16, 16, action), key), same_scale(observation))
+
+
+def make_body(observation: Box, action: Box, embedding: int, key: Array) -> Body:
+    """An untrained body whose embeddings have `embedding` dimensions."""
+    o, a = observation.size, action.size
+    keys = jax.random.split(key, 4)
+    probe = jax.tree.map(lambda x: x[0], make_actors(1, observation, action, keys[0]))
+    dynamics = DynamicsAutoencoder(
+        SetEncoder(2 * o + a, 8, embedding, 0.0, keys[1]),
+        FeedForward((o + a + embedding, 8, o), keys[2]),
+        same_scale(o),
+        same_scale(o),
+    )
+    return Body(probe, dynamics, make_decoder(o, embedding, a, keys[3]))
+
+
+def numpy_act(actor: Actor, index: int, observation: np.ndarray) -> np.ndarray:
+    """What policy `index` of [P, ...] does, computed with NumPy: two tanh layers, a linear one, clipped."""
+    x = (observation - np.asarray(actor.observation.centre)[index]) / np.asarray(actor.observation.width)[index]
+    for i, layer in enumerate(actor.layers):
+        assert layer.bias is not None
+        x = x @ np.asarray(layer.weight)[index].T + np.asarray(layer.bias)[index]
+        x = np.tanh(x) if i < 2 else x
+    return np.clip(x, -1.0, 1.0)
