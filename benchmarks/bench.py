@@ -109,7 +109,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.gpu:
         rate, limit = ensemble_rate(100, 20, 3), 7e6
-        rows = [entry("spaceship: PPO, 100 policies, whole loop; peer = goal", rate, limit, "env steps/s", rate / limit)]
+        rows = [
+            entry("spaceship: PPO, 100 policies, whole loop; peer = goal", rate, limit, "env steps/s", rate / limit)
+        ]
         path = arguments.out or HERE / "results" / "h200.json"
     else:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for both
@@ -117,7 +119,9 @@ def main() -> None:
         ours = ensemble_rate(30, 3, 3)
         latency = adaptation_latency()
         rows = [
-            entry("spaceship: PPO, whole loop, one core; peer = stable-baselines3", ours, peer, "env steps/s", ours / peer),
+            entry(
+                "spaceship: PPO, whole loop, one core; peer = stable-baselines3", ours, peer, "env steps/s", ours / peer
+            ),
             entry("spaceship: adaptation latency, one core; peer = limit", latency, 1e-3, "s", 1e-3 / latency),
         ]
         path = arguments.out or HERE / "results" / "cpu.json"

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import TINY, make_body, relaxed, same_scale
 
 from pdvf.adapt import Adapter, ClosedForm, adapt_episodes
 from pdvf.config import ValueOptions, to_dict
@@ -21,31 +20,32 @@ from pdvf.families import Spaceship, Split
 from pdvf.pipeline import PHASES, Problem, Row, artefact_shapes, return_rows
 from pdvf.runs import Quiet, RunStore, run_phase
 from pdvf.value.aggregate import ReturnScale, make_members
+from tiny import FAST_COMPILATION, TINY, make_body, relaxed, same_scale
 
 ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves]
 LEARNING = ("collect", "embed", "fit")  # the phases that learn from training environments alone
 LEARNED = ("trajectories", "dynamics", "policy", "adapter")
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory) -> Iterator[None]:
-    """Runs of this file share what XLA compiles."""
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = [getattr(jax.config, name) for name in names]
-    for name, value in zip(names, (str(tmp_path_factory.mktemp("compiled")), 0.0), strict=True):
+    """The runs of this file share what XLA compiles, which takes nearly all of their time."""
+    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled"))}
+    before = {name: getattr(jax.config, name) for name in wanted}
+    for name, value in wanted.items():
         jax.config.update(name, value)
     yield
-    for name, value in zip(names, before, strict=True):
+    for name, value in before.items():
         jax.config.update(name, value)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shapes() -> dict[str, Any]:
     with relaxed():
         return artefact_shapes(Problem(TINY))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny_run(tmp_path_factory, shapes) -> RunStore:
     return run(tmp_path_factory.mktemp("tiny") / "run", shapes)
 

@@ -30,6 +30,8 @@ from pdvf.families.base import Array, Box
 from pdvf.rl.networks import Actor, Scaler, make_actor_critic
 from pdvf.value.body import Body
 
+FAST_COMPILATION = {"jax_disable_most_optimizations": True, "jax_persistent_cache_min_compile_time_secs": 0.0}
+"""Settings of JAX for programs that are compiled more than they are run."""
 AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, set_size=4, epochs=1, batch=8)
 TINY = Config(
     policy_seeds=1,
@@ -95,10 +97,12 @@ def make_actors(count: int, observation: Box, action: Box, key: Array) -> Actor:
     """Policies [count, ...] that differ and do something."""
 
     def one(key: Array) -> Actor:
-        network_key, weight_key = jax.random.split(key)
+        network_key, weight_key, bias_key = jax.random.split(key, 3)
         actor, _ = make_actor_critic(observation, action, 8, network_key)
-        last = jax.random.normal(weight_key, actor.layers[2].weight.shape)
-        return eqx.tree_at(lambda a: a.layers[2].weight, actor, last)
+        last = actor.layers[2]
+        assert last.bias is not None
+        new = jax.random.normal(weight_key, last.weight.shape), jax.random.normal(bias_key, last.bias.shape)
+        return eqx.tree_at(lambda a: (a.layers[2].weight, a.layers[2].bias), actor, new)
 
     return jax.jit(jax.vmap(one))(jax.random.split(key, count))
 

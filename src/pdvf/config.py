@@ -186,6 +186,8 @@ class AutoencoderOptions:
     """Dropout of the encoder's sublayers."""
     decoder: int = 128
     """Width of the decoder's two hidden layers."""
+    noise: float = 0.0
+    """Standard deviation of noise added to each component of the embedding while the decoder learns."""
     set_size: int = 50
     """Most elements of an episode that the policy encoder reads (a random subset when there are more)."""
     epochs: int = 200
@@ -197,6 +199,7 @@ class AutoencoderOptions:
 
     def __post_init__(self) -> None:
         _positive(self, "embedding", "model", "decoder", "set_size", "epochs", "batch", "learning_rate")
+        _require(self.noise >= 0, "noise", self.noise, "at least 0")
         _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
         _require(self.embedding >= 2, "embedding", self.embedding, "at least 2 (unit vectors need two)")
 
@@ -275,7 +278,7 @@ class Config:
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
-    policy: AutoencoderOptions = field(default_factory=AutoencoderOptions)
+    policy: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(noise=0.1))
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
 

@@ -262,7 +262,7 @@ class SelfSupervised:
 
         def advance(trajectories: Trajectories, state: fit.Fit[PolicyAutoencoder]):
             def loss(model: PolicyAutoencoder, key: Array, held_out: bool = False) -> Array:
-                return policy.loss(model, trajectories, options.set_size, options.batch, key, held_out)
+                return policy.loss(model, trajectories, options, key, held_out)
 
             return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("policy"))
 
@@ -424,7 +424,7 @@ class Supervised:
         optimiser = fit.cosine_adam(config.learning_rate, updates)
 
         def loss(decoder, key: Array) -> Array:
-            return aggregate.decoder_loss(decoder, original, labelled, labels, count, key)
+            return aggregate.decoder_loss(decoder, original, labelled, labels, config.noise, count, key)
 
         trained, metrics = fit.advance(
             fit.start(state.body.decoder, optimiser, fit_key), optimiser, loss, loss, updates

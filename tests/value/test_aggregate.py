@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import make_actors, make_body, numpy_act, relaxed, same_scale
 
 from pdvf.config import ValueOptions
 from pdvf.engines import NativeEngine
@@ -28,6 +27,7 @@ from pdvf.value.aggregate import (
 )
 from pdvf.value.body import Scores
 from pdvf.value.quadratic import QuadraticValue
+from tiny import make_actors, make_body, numpy_act, relaxed, same_scale
 
 ROWS, ENVIRONMENTS, COUNT = 23, 3, 4000
 

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import make_decoder, same_scale
 
 from pdvf.config import ValueOptions
 from pdvf.rl.networks import Scaler
 from pdvf.value.aggregate import make_members, optimal_embeddings
 from pdvf.value.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
+from tiny import make_decoder, same_scale
 
 O, D, E, HIDDEN, MEMBERS = 2, 3, 4, 8, 3
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from pdvf.config import AutoencoderOptions
 from pdvf.embed.data import Trajectories, choose
-from pdvf.embed.networks import FeedForward, SetEncoder
+from pdvf.embed.networks import FeedForward, SetEncoder, unit
 from pdvf.families.base import Array
 from pdvf.rl.networks import Scaler
 
@@ -49,6 +49,15 @@ def features(z_pi: Array) -> Array:
     return z_pi[rows] * z_pi[columns] * jnp.sqrt(z_pi.shape[-1] * jnp.where(rows == columns, 1.0, 2.0))
 
 
+def blur(z_pi: Array, noise: float, key: Array) -> Array:
+    """Policy embeddings [..., e] near the given ones.
+
+    A decoder that learns from these plays neighbours alike, which W needs: its best embedding is never exactly one of
+    a training policy (docs/decisions/0005-value.md).
+    """
+    return unit(z_pi + noise * jax.random.normal(key, z_pi.shape))
+
+
 def make(trajectories: Trajectories, options: AutoencoderOptions, key: Array) -> PolicyAutoencoder:
     """A fresh autoencoder with the scales of the data."""
     encoder_key, decoder_key = jax.random.split(key)
@@ -64,22 +73,23 @@ def make(trajectories: Trajectories, options: AutoencoderOptions, key: Array) ->
 def loss(
     model: PolicyAutoencoder,
     trajectories: Trajectories,
-    set_size: int,
-    count: int,
+    options: AutoencoderOptions,
     key: Array,
     held_out: bool,
 ) -> Array:
-    """Squared error of the decoded decisions for `count` episodes, each encoded from a random subset of its pairs."""
-    choose_key, set_key, step_key, dropout_key = jax.random.split(key, 4)
+    """Squared error of the decoded decisions for a batch of episodes, each encoded from a random subset of its pairs."""
+    count = options.batch
+    choose_key, set_key, step_key, dropout_key, noise_key = jax.random.split(key, 5)
     batch = choose(trajectories, count, choose_key, held_out)
 
-    def one(episode: Trajectories, set_key: Array, step_key: Array, dropout_key: Array) -> Array:
-        z_pi = encode_episode(model, episode, set_size, set_key, None if held_out else dropout_key)
+    def one(episode: Trajectories, set_key: Array, step_key: Array, dropout_key: Array, noise_key: Array) -> Array:
+        z_pi = encode_episode(model, episode, options.set_size, set_key, None if held_out else dropout_key)
+        z_pi = blur(z_pi, options.noise, noise_key)
         chosen = jax.random.randint(step_key, (DECODED,), 0, jnp.sum(episode.valid))
         decoded = jax.vmap(model.decoder, in_axes=(0, None))(episode.observation[chosen], z_pi)
         return jnp.mean((decoded - episode.decision[chosen]) ** 2)
 
-    keys = (jax.random.split(k, count) for k in (set_key, step_key, dropout_key))
+    keys = (jax.random.split(k, count) for k in (set_key, step_key, dropout_key, noise_key))
     return jnp.mean(jax.vmap(one)(batch, *keys))
 
 

@@ -12,7 +12,7 @@ import optax
 from pdvf.config import ValueOptions
 from pdvf.embed.data import Trajectories
 from pdvf.embed.networks import unit
-from pdvf.embed.policy import PolicyDecoder
+from pdvf.embed.policy import PolicyDecoder, blur
 from pdvf.engines.base import Engine
 from pdvf.families.base import Array
 from pdvf.rl.networks import Actor
@@ -175,17 +175,23 @@ def original_labels(trajectories: Trajectories, bank: Array) -> Labelled:
 
 
 def decoder_loss(
-    decoder: PolicyDecoder, original: Labelled, aggregated: Labelled, filled: Array, count: int, key: Array
+    decoder: PolicyDecoder,
+    original: Labelled,
+    aggregated: Labelled,
+    filled: Array,
+    noise: float,
+    count: int,
+    key: Array,
 ) -> Array:
     """Squared error of decoded decisions on `count` states: half original, half aggregated."""
     keys = jax.random.split(key)
 
     def error(data: Labelled, rows: Array, key: Array) -> Array:
-        row_key, step_key = jax.random.split(key)
+        row_key, step_key, noise_key = jax.random.split(key, 3)
         row = jax.random.randint(row_key, (count // 2,), 0, jnp.maximum(rows, 1))
         length = jnp.maximum(jnp.sum(data.valid[row], axis=-1), 1)
         step = jax.random.randint(step_key, (count // 2,), 0, length)
-        decoded = jax.vmap(decoder)(data.observation[row, step], data.z_pi[row])
+        decoded = jax.vmap(decoder)(data.observation[row, step], blur(data.z_pi[row], noise, noise_key))
         return jnp.mean((decoded - data.decision[row, step]) ** 2)
 
     first = error(original, jnp.asarray(original.z_pi.shape[0]), keys[0])

@@ -1,0 +1,135 @@
+"""A run that is killed and started again gives the same bits as one that was left alone."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pdvf.runs import RunStore
+from tiny import FAST_COMPILATION, TINY, command_line
+
+# More checkpoints than elsewhere, so that there is time to kill between the first and the last.
+CONFIG = replace(TINY, ppo=replace(TINY.ppo, steps=128, checkpoints=4))
+ARTEFACTS = {"policies", "upper_bound", "trajectories", "dynamics", "policy", "adapter", "evaluation"}
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def start(folder: Path, cache: Path) -> subprocess.Popen[str]:
+    """`pdvf run` with its progress to be read; all runs share what XLA compiles."""
+    settings = FAST_COMPILATION | {"jax_platforms": "cpu", "jax_compilation_cache_dir": str(cache)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "pdvf", "run", "spaceship", *command_line(CONFIG), "--out", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {name.upper(): str(value) for name, value in settings.items()},
+    )
+
+
+def finish(folder: Path, cache: Path) -> list[str]:
+    """Runs to the end; what it said on its way."""
+    with start(folder, cache) as child:
+        said, complaints = child.communicate()
+    assert child.returncode == 0, complaints
+    assert said == f"report: {folder / 'report.html'}\n"
+    return complaints.splitlines()
+
+
+def kill(folder: Path, cache: Path, moment: str) -> list[str]:
+    """Kills the run as soon as it says that it has come to this moment; what it said until then."""
+    said: list[str] = []
+    with start(folder, cache) as child:
+        assert child.stderr is not None
+        for line in child.stderr:
+            said.append(line.strip())
+            if line.startswith(moment):
+                child.send_signal(signal.SIGKILL)
+                break
+        assert child.wait() == -signal.SIGKILL, said
+    return said
+
+
+def results(folder: Path) -> dict[str, object]:
+    """Everything in a run that must not depend on interruptions."""
+    store = RunStore.open(folder)
+    names = {path.name.split(".")[0] for path in (folder / "artefacts").iterdir()}
+    found: dict[str, object] = {name: store.manifest(name)["sha256"] for name in names}
+    found |= {f"history of {name}": store.info(name)["history"] for name in names}
+    return found | {"returns.csv": (folder / "returns.csv").read_text()}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, cache) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    said = finish(folder, cache)
+    for phase in ("train", "collect", "embed", "fit", "evaluate"):
+        assert f"{phase}: begins" in said
+    return folder
+
+
+def test_run_leaves_every_artefact_and_table(uninterrupted):
+    assert {path.name for path in (uninterrupted / "artefacts").iterdir()} == {
+        f"{name}.{ending}" for name in ARTEFACTS for ending in ("safetensors", "json")
+    }
+    with open(uninterrupted / "returns.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    columns = ["family", "split", "environment", "method", "protocol", "seed", "episode", "return"]
+    assert list(rows[0]) == columns
+    assert len(rows) == 3 * (2 * 4 * 2) + 1 * 4 * 2
+    assert (uninterrupted / "report.html").stat().st_size > 1000
+
+
+def test_killed_while_fitting(uninterrupted, cache, tmp_path):
+    folder = tmp_path / "run"
+    kill(folder, cache, "fit: stage 1 of 4")
+    store = RunStore.open(folder)
+    assert store.latest_stage("fit") is not None
+    assert not store.has("adapter")
+    said = finish(folder, cache)
+    assert said[0].startswith("fit: goes on after stage")  # nothing before it was done again
+    assert results(folder) == results(uninterrupted)
+    assert finish(folder, cache) == []  # a finished run has nothing left to do
+    assert results(folder) == results(uninterrupted)
+
+
+@pytest.mark.slow
+def test_killed_in_every_phase(uninterrupted, cache, tmp_path):
+    folder = tmp_path / "run"
+    moments = {  # when it is killed, and the artefact that is not there yet
+        "train: begins": "policies",
+        "train: stage 1 of 4": "policies",
+        "collect: begins": "trajectories",
+        "embed: begins": "dynamics",
+        "embed: stage 3 of 20": "policy",
+        "fit: begins": "adapter",
+        "fit: stage 1 of 4": "adapter",
+        "fit: stage 2 of 4": "adapter",
+        "evaluate: begins": "evaluation",
+    }
+    before: set[str] = set()
+    for moment, missing in moments.items():
+        said = kill(folder, cache, moment)
+        store = RunStore.open(folder)
+        assert not store.has(missing), moment
+        done = {name for name in ARTEFACTS if store.has(name)}
+        assert before <= done
+        before = done
+        phase = moment.split(":")[0]
+        if "stage" in moment:
+            assert store.latest_stage(phase) is not None
+            assert f"{phase}: begins" in said or any(line.startswith(f"{phase}: goes on after") for line in said)
+    assert finish(folder, cache)[0] == "evaluate: begins"
+    assert results(folder) == results(uninterrupted)
