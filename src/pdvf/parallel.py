@@ -48,3 +48,18 @@ def spread(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
 
     return call
+
+
+def together(*calls: Callable[[], Any]) -> list[Any]:
+    """Results of independent calls, made at the same time, each on a device of its own where there are enough."""
+    devices = jax.local_devices()
+    if len(devices) == 1 or len(calls) == 1:
+        return [call() for call in calls]
+
+    def work(i: int) -> Any:
+        with jax.default_device(devices[i % len(devices)]):
+            return jax.block_until_ready(calls[i]())
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        results = list(pool.map(work, range(len(calls))))
+    return jax.device_put(results, devices[0])

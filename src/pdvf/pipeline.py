@@ -32,7 +32,7 @@ from pdvf.embed.policy import PolicyAutoencoder, encode_episode
 from pdvf.engines import Engine, make_engine
 from pdvf.families import make_family
 from pdvf.families.base import Array
-from pdvf.parallel import spread
+from pdvf.parallel import spread, together
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor
 from pdvf.rl.rollout import episode_returns
@@ -237,8 +237,10 @@ class SelfSupervised:
     def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
         """A twentieth of the epochs of both."""
         del stage
-        d, d_metrics = self._dynamics(self.trajectories, state.dynamics)
-        p, p_metrics = self._policy(self.trajectories, state.policy)
+        (d, d_metrics), (p, p_metrics) = together(
+            lambda: self._dynamics(self.trajectories, state.dynamics),
+            lambda: self._policy(self.trajectories, state.policy),
+        )
         metrics = {f"dynamics_{k}": v for k, v in d_metrics.items()} | {f"policy_{k}": v for k, v in p_metrics.items()}
         return Autoencoders(d, p), metrics
 
