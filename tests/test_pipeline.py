@@ -31,7 +31,7 @@ LEARNED = ("trajectories", "dynamics", "policy", "adapter")
 def compiled_once(tmp_path_factory) -> Iterator[None]:
     """The runs of this file share what XLA compiles, which takes nearly all of their time."""
     wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled"))}
-    before = {name: getattr(jax.config, name) for name in wanted}
+    before = {name: jax.config.values[name] for name in wanted}
     for name, value in wanted.items():
         jax.config.update(name, value)
     yield

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pdvf.config import to_dict
 from pdvf.runs import RunStore
 from tiny import FAST_COMPILATION, TINY, command_line
 
@@ -60,6 +61,7 @@ def kill(folder: Path, cache: Path, moment: str) -> list[str]:
 def results(folder: Path) -> dict[str, object]:
     """Everything in a run that must not depend on interruptions."""
     store = RunStore.open(folder)
+    assert store.config == to_dict(CONFIG)  # else the source was edited between the runs: compare nothing
     names = {path.name.split(".")[0] for path in (folder / "artefacts").iterdir()}
     found: dict[str, object] = {name: store.manifest(name)["sha256"] for name in names}
     found |= {f"history of {name}": store.info(name)["history"] for name in names}

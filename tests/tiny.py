@@ -17,6 +17,7 @@ from pdvf.config import (
     CollectOptions,
     Config,
     EvaluateOptions,
+    PolicyAutoencoderOptions,
     PPOOptions,
     SpaceshipOptions,
     ValueOptions,
@@ -32,7 +33,7 @@ from pdvf.value.body import Body
 
 FAST_COMPILATION = {"jax_disable_most_optimizations": True, "jax_persistent_cache_min_compile_time_secs": 0.0}
 """Settings of JAX for programs that are compiled more than they are run."""
-AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, set_size=4, epochs=1, batch=8)
+AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, epochs=1, batch=8)
 TINY = Config(
     policy_seeds=1,
     model_seeds=2,
@@ -41,7 +42,7 @@ TINY = Config(
     ppo=PPOOptions(steps=64, environments=2, rollout=8, epochs=1, minibatches=2, hidden=8, checkpoints=2),
     collect=CollectOptions(episodes=2),
     dynamics=AUTOENCODER,
-    policy=AUTOENCODER,
+    policy=PolicyAutoencoderOptions(embedding=3, model=8, decoder=8, epochs=1, batch=8, set_size=4),
     value=ValueOptions(
         members=2,
         hidden=8,

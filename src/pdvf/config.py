@@ -186,10 +186,6 @@ class AutoencoderOptions:
     """Dropout of the encoder's sublayers."""
     decoder: int = 128
     """Width of the decoder's two hidden layers."""
-    noise: float = 0.0
-    """Standard deviation of noise added to each component of the embedding while the decoder learns."""
-    set_size: int = 50
-    """Most elements of an episode that the policy encoder reads (a random subset when there are more)."""
     epochs: int = 200
     """Passes over the training trajectories."""
     batch: int = 2048
@@ -198,10 +194,24 @@ class AutoencoderOptions:
     """Adam's largest step size; it falls to 0 along a cosine."""
 
     def __post_init__(self) -> None:
-        _positive(self, "embedding", "model", "decoder", "set_size", "epochs", "batch", "learning_rate")
-        _require(self.noise >= 0, "noise", self.noise, "at least 0")
+        _positive(self, "embedding", "model", "decoder", "epochs", "batch", "learning_rate")
         _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
         _require(self.embedding >= 2, "embedding", self.embedding, "at least 2 (unit vectors need two)")
+
+
+@dataclass(frozen=True)
+class PolicyAutoencoderOptions(AutoencoderOptions):
+    """The policy autoencoder, which reads whole episodes."""
+
+    noise: float = 0.1
+    """Standard deviation of noise on each component of the embedding while the decoder learns."""
+    set_size: int = 50
+    """Most state-action pairs of an episode that the encoder reads (a random subset when there are more)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive(self, "set_size")
+        _require(self.noise >= 0, "noise", self.noise, "at least 0")
 
 
 @dataclass(frozen=True)
@@ -278,7 +288,7 @@ class Config:
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
-    policy: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(noise=0.1))
+    policy: PolicyAutoencoderOptions = field(default_factory=PolicyAutoencoderOptions)
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
 
@@ -309,13 +319,11 @@ def preset(family: str, name: str) -> Config:
         paper,
         policy_seeds=2,
         model_seeds=1,
-        ppo=replace(paper.ppo, steps=327_680),
+        ppo=replace(paper.ppo, steps=327_680, epochs=8, minibatches=16, learning_rate=6e-4),
         collect=CollectOptions(episodes=4),
-        dynamics=replace(paper.dynamics, epochs=100, batch=256, learning_rate=3e-3),
-        policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=24),
-        value=replace(
-            paper.value, epochs=16, stages=15, stage_epochs=4, batch=1024, decoder_rounds=3, decoder_epochs=40
-        ),
+        dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
+        policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
+        value=replace(paper.value, epochs=8, stages=12, stage_epochs=2, batch=512, decoder_rounds=2, decoder_epochs=40),
     )
     if name == "quick":
         return quick

@@ -42,7 +42,7 @@ from pdvf.value.body import Body, Scores
 from pdvf.value.quadratic import QuadraticValue
 
 EMBED_STAGES = 20
-PROBE_NOISE = 0.3  # of the action's range, while W is trained; test episodes are probed without noise
+PROBE_NOISE = 0.3  # of the largest action, while W is trained; test episodes are probed without noise
 
 
 @dataclass(frozen=True)

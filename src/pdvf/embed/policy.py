@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pdvf.config import AutoencoderOptions
+from pdvf.config import PolicyAutoencoderOptions
 from pdvf.embed.data import Trajectories, choose
 from pdvf.embed.networks import FeedForward, SetEncoder, unit
 from pdvf.families.base import Array
@@ -58,7 +58,7 @@ def blur(z_pi: Array, noise: float, key: Array) -> Array:
     return unit(z_pi + noise * jax.random.normal(key, z_pi.shape))
 
 
-def make(trajectories: Trajectories, options: AutoencoderOptions, key: Array) -> PolicyAutoencoder:
+def make(trajectories: Trajectories, options: PolicyAutoencoderOptions, key: Array) -> PolicyAutoencoder:
     """A fresh autoencoder with the scales of the data."""
     encoder_key, decoder_key = jax.random.split(key)
     o, a = trajectories.observation.shape[-1], trajectories.action.shape[-1]
@@ -73,7 +73,7 @@ def make(trajectories: Trajectories, options: AutoencoderOptions, key: Array) ->
 def loss(
     model: PolicyAutoencoder,
     trajectories: Trajectories,
-    options: AutoencoderOptions,
+    options: PolicyAutoencoderOptions,
     key: Array,
     held_out: bool,
 ) -> Array:

@@ -44,7 +44,7 @@ class Actor(eqx.Module):
     """Mean of a Gaussian policy: two tanh layers and a linear one. Acts in scaled units."""
 
     observation: Scaler
-    layers: tuple[eqx.nn.Linear, eqx.nn.Linear, eqx.nn.Linear]
+    layers: tuple[eqx.nn.Linear, ...]
     log_std: Array
 
     def __call__(self, observation: Array) -> Array:
@@ -60,7 +60,7 @@ class Critic(eqx.Module):
     """Value of an observation: two tanh layers and a linear one."""
 
     observation: Scaler
-    layers: tuple[eqx.nn.Linear, eqx.nn.Linear, eqx.nn.Linear]
+    layers: tuple[eqx.nn.Linear, ...]
 
     def __call__(self, observation: Array) -> Array:
         """Value [] of an observation [o]."""
@@ -80,7 +80,7 @@ def make_actor_critic(observation: Box, action: Box, hidden: int, key: Array) ->
     return actor, critic
 
 
-def _layers(inputs: int, hidden: int, outputs: int, last: float, key: Array):
+def _layers(inputs: int, hidden: int, outputs: int, last: float, key: Array) -> tuple[eqx.nn.Linear, ...]:
     keys = jax.random.split(key, 3)
     sizes = ((inputs, hidden, 2**0.5), (hidden, hidden, 2**0.5), (hidden, outputs, last))
     return tuple(_orthogonal(i, o, gain, k) for (i, o, gain), k in zip(sizes, keys, strict=True))
@@ -93,7 +93,7 @@ def _orthogonal(inputs: int, outputs: int, gain: float, key: Array) -> eqx.nn.Li
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(outputs)))
 
 
-def _feed_forward(layers, x: Array) -> Array:
+def _feed_forward(layers: tuple[eqx.nn.Linear, ...], x: Array) -> Array:
     for layer in layers[:-1]:
         x = jnp.tanh(layer(x))
     return layers[-1](x)

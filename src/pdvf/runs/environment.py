@@ -12,9 +12,10 @@ from typing import Any
 
 import jax
 
+import pdvf
 import pdvf.config
 
-PACKAGES = ("pdvf", "jax", "jaxlib", "equinox", "optax", "numpy")
+PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 def describe_environment(command: str) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def describe_environment(command: str) -> dict[str, Any]:
 @functools.cache
 def versions() -> dict[str, str | None]:
     """Versions of the packages that decide the bits."""
-    found: dict[str, str | None] = {}
+    found: dict[str, str | None] = {"pdvf": pdvf.__version__}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
