@@ -255,6 +255,7 @@ class ValueOptions:
 
     def __post_init__(self) -> None:
         _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes", "snapshots")
+        _require(self.batch >= 2, "value.batch", self.batch, "at least 2 (half original data, half aggregated)")
         for name in ("own_environment", "high_return", "underestimation"):
             _require(0 <= getattr(self, name) <= 1, f"value.{name}", getattr(self, name), "between 0 and 1")
         for name in ("stages", "interpolations", "uniform", "decoder_rounds", "jitter"):
@@ -293,7 +294,7 @@ class Config:
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
 
     def __post_init__(self) -> None:
-        _require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
 
 
@@ -358,16 +359,20 @@ def to_dict(config: Config) -> dict[str, Any]:
 def from_dict(data: dict[str, Any]) -> Config:
     """The configuration that `to_dict` wrote; unknown or missing options fail."""
     family = data.get("family")
-    if family not in ENVIRONMENT_OPTIONS:
+    if not isinstance(family, str) or family not in ENVIRONMENT_OPTIONS:
         raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
-    classes = {f.name: type(getattr(Config(), f.name)) for f in dataclasses.fields(Config)}
-    classes["environment"] = ENVIRONMENT_OPTIONS[family]
-    _same_names("configuration", data, classes)
+    usual = vars(preset(family, "paper"))
+    _same_names("configuration", data, usual)
     values = dict(data)
-    for name, cls in classes.items():
-        if dataclasses.is_dataclass(cls):
-            _same_names(name, values[name], {f.name for f in dataclasses.fields(cls)})
-            values[name] = cls(**{k: _tuples(v) for k, v in values[name].items()})
+    for name, default in usual.items():
+        if not dataclasses.is_dataclass(default):
+            _same_type(name, data[name], default)
+            continue
+        _require(isinstance(data[name], dict), name, data[name], "an object with its options")
+        _same_names(name, data[name], vars(default))
+        for option, value in data[name].items():
+            _same_type(f"{name}.{option}", value, getattr(default, option))
+        values[name] = type(default)(**{k: _tuples(v) for k, v in data[name].items()})
     return Config(**values)
 
 
@@ -375,6 +380,23 @@ def _same_names(where: str, given: Any, expected: Any) -> None:
     unknown, missing = sorted(set(given) - set(expected)), sorted(set(expected) - set(given))
     _require(not unknown, f"option of {where}", ", ".join(unknown), "only options this version knows")
     _require(not missing, f"{where} without option", ", ".join(missing), "every option this version knows")
+
+
+def _same_type(name: str, given: Any, default: Any) -> None:
+    """Raises unless a value from JSON is of the kind of an option's default."""
+    if isinstance(default, tuple):
+        fits = isinstance(given, list) and len(given) == len(default)
+        _require(fits, name, given, f"a list of {len(default)}")
+        for value, part in zip(given, default, strict=True):
+            _same_type(name, value, part)
+        return
+    kinds, words = {
+        bool: ((bool,), "true or false"),
+        int: ((int,), "a whole number"),
+        float: ((int, float), "a number"),
+        str: ((str,), "text"),
+    }[type(default)]
+    _require(type(given) in kinds, name, given, words)
 
 
 def _tuples(value: Any) -> Any:

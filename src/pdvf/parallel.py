@@ -6,6 +6,7 @@ ensemble keep every core busy; nothing is exchanged between the parts.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -15,11 +16,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 
 def use_all_cores() -> None:
-    """Makes every core a device of its own. Call before anything is computed; other backends do not mind."""
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    """Makes every core a device of its own; other backends do not mind.
+
+    Call before anything is computed: a process that has its devices already keeps them.
+    """
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 def spread(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,7 +40,7 @@ def spread(function: Callable[..., Any]) -> Callable[..., Any]:
         leaves = jax.tree.leaves((shared, split))
         rows = jax.tree.leaves(split)[0].shape[0]
         devices = jax.local_devices()[:rows]
-        if len(devices) == 1 or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if len(devices) == 1 or any(isinstance(leaf, Tracer) for leaf in leaves):
             return compiled(shared, split)
         bounds = np.linspace(0, rows, len(devices) + 1).astype(int)
 

@@ -57,12 +57,12 @@ class Problem:
         return make_engine(make_family(self.config))
 
     @cached_property
-    def contexts(self) -> np.ndarray:
-        """Contexts [E, c] of the training environments."""
+    def contexts(self) -> Any:
+        """Contexts [E, c] of the training environments; NumPy, so that no trace can hold them."""
         return self.engine.family.train(self.config.seed).contexts
 
     @cached_property
-    def everywhere(self) -> np.ndarray:
+    def everywhere(self) -> Any:
         """Contexts of training and test environments, for the upper bound PPOenv and for evaluation only."""
         return np.concatenate([self.contexts, self.engine.family.test(self.config.seed).contexts])
 
@@ -493,7 +493,8 @@ class Supervised:
                 members, state.original, state.aggregated, state.filled, state.scale, options, key, held_out
             )
 
-        begun = state.value._replace(optimiser=optimiser.init(state.value.model))
+        members: Any = state.value.model
+        begun = state.value._replace(optimiser=optimiser.init(members))
         value, metrics = fit.advance(begun, optimiser, loss, lambda m, k: loss(m, k, True), self._updates(epochs))
         return state._replace(value=value, held_out=metrics["held_out_loss"]), metrics
 
@@ -633,7 +634,7 @@ class Evaluation:
             "path_next_observation": paths(adapted.steps.next_observation),
             "path_valid": paths(adapted.steps.valid),
             "transfer": transfer(engine, everywhere, flat, keys[3]).reshape(*ppo_env.shape[:2], -1),
-            **self._embeddings(finished, *first, keys[4]),
+            **self._embeddings(finished, first[0], first[1], keys[4]),
             **self._predictions(first[1], keys[5]),
         }
 

@@ -47,7 +47,11 @@ def collect(engine: Engine, contexts: Array, episodes: int, actor: Actor, key: A
 
     decision = jax.vmap(jax.vmap(actor.act))(steps.observation)
     return Trajectories(
-        *(arrange(x) for x in (steps.observation, steps.action, decision, steps.next_observation, steps.valid)),
+        arrange(steps.observation),
+        arrange(steps.action),
+        arrange(decision),
+        arrange(steps.next_observation),
+        arrange(steps.valid),
         ended.returns.reshape(contexts.shape[0], episodes),
     )
 

@@ -24,7 +24,7 @@ class Fit(NamedTuple, Generic[Model]):
     key: Array
 
 
-def start(model: Model, optimiser: optax.GradientTransformation, key: Array) -> Fit[Model]:
+def start(model: Any, optimiser: optax.GradientTransformation, key: Array) -> Fit[Any]:
     """Training that has not begun."""
     return Fit(model, optimiser.init(model), model, jnp.full((), jnp.inf), key)
 
@@ -45,7 +45,9 @@ def advance(
         change, state = optimiser.update(gradient, state, model)
         return (optax.apply_updates(model, change), state), value
 
-    (model, state), losses = jax.lax.scan(step, (fit.model, fit.optimiser), jax.random.split(step_key, updates))
+    carry: Any
+    carry, losses = jax.lax.scan(step, (fit.model, fit.optimiser), jax.random.split(step_key, updates))
+    model, state = carry
     held_out = held_out_loss(model, look_key)
     better = held_out < fit.best_loss
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), model, fit.best)

@@ -77,7 +77,7 @@ def loss(
     key: Array,
     held_out: bool,
 ) -> Array:
-    """Squared error of the decoded decisions for a batch of episodes, each encoded from a random subset of its pairs."""
+    """Squared error of the decoded decisions for a batch of episodes, each encoded from a subset of its pairs."""
     count = options.batch
     choose_key, set_key, step_key, dropout_key, noise_key = jax.random.split(key, 5)
     batch = choose(trajectories, count, choose_key, held_out)

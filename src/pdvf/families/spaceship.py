@@ -10,7 +10,7 @@ There is no velocity. The episode ends when the ship leaves the room (through a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class SpaceshipState(NamedTuple):
 class Spaceship:
     """The Spaceship family; every constant is an option with the paper's default."""
 
-    options: SpaceshipOptions = SpaceshipOptions()
+    options: SpaceshipOptions = field(default_factory=SpaceshipOptions)
     name = "spaceship"
     context_names = ("angle",)
 

@@ -5,7 +5,7 @@ Section 3.2 and appendices A.3, B and C of the paper.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -173,7 +173,8 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
 
     carry = (trainable, state.optimiser)
     (trainable, optimiser_state), losses = jax.lax.scan(epoch, carry, jax.random.split(key, options.epochs))
-    actor, critic = eqx.combine(trainable, fixed)
+    networks: Any = eqx.combine(trainable, fixed)
+    actor, critic = networks
     policy_loss, value_loss = (jnp.mean(x) for x in losses)
     return state._replace(actor=actor, critic=critic, optimiser=optimiser_state), policy_loss, value_loss
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pdvf.runs.progress import Progress
@@ -114,4 +115,4 @@ def _strong(tree: State) -> State:
 
 
 def _is_plain(x: Any) -> bool:
-    return not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -102,7 +102,7 @@ def draw(scores: Scores, rows: Array, scale: ReturnScale, own: float, count: int
     row_key, offset_key, own_key, environment_key = jax.random.split(key, 4)
     row = jax.random.randint(row_key, (count,), 0, jnp.maximum(rows // HELD_OUT, 1)) * HELD_OUT
     if not held_out:
-        row = row + jax.random.randint(offset_key, (count,), 1, HELD_OUT)
+        row = row + jax.random.randint(offset_key, (count,), 1, jnp.clip(rows - row, 2, HELD_OUT))
     anywhere = jax.random.randint(environment_key, (count,), 0, scores.returns.shape[1])
     environment = jnp.where(jax.random.bernoulli(own_key, own, (count,)), scores.home[row], anywhere)
     at = (row, environment)
