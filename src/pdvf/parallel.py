@@ -25,7 +25,7 @@ def use_all_cores() -> None:
     Call before anything is computed: a process that has its devices already keeps them.
     """
     cores = len(os.sched_getaffinity(0))
-    os.environ.setdefault("PJRT_NPROC", str(4 * cores))  # see docs/decisions/0002-two-cores.md: fewer threads deadlock
+    os.environ.setdefault("PJRT_NPROC", str(4 * cores))  # see docs/decisions/0002-two-cores.md
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", cores)
         jax.config.update("jax_cpu_enable_async_dispatch", False)
