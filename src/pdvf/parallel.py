@@ -1,7 +1,7 @@
 """Spreads an ensemble over the devices of one machine; on a CPU, one device a core.
 
-Programs of small operations hardly use a second core by themselves. One thread and one device for each part of the
-ensemble keep every core busy; nothing is exchanged between the parts.
+Programs of small operations hardly use a second core by themselves. One device for each part of the ensemble keeps
+every core busy; nothing is exchanged between the parts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
 
 
 def use_all_cores() -> None:
@@ -34,27 +35,28 @@ def use_all_cores() -> None:
 def spread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles `function(shared, split)`, which maps over the leading axis of `split`, for all devices.
 
-    The function must treat the rows of `split` independently of each other.
+    The function must treat the rows of `split` independently of each other. As many devices work as divide the rows
+    evenly.
     """
-    compiled = jax.jit(function)
+    plain = jax.jit(function)
+    programs: dict[int, Any] = {}
 
     @functools.wraps(function)
     def call(shared: Any, split: Any) -> Any:
-        leaves = jax.tree.leaves((shared, split))
         rows = jax.tree.leaves(split)[0].shape[0]
-        devices = jax.local_devices()[:rows]
-        if len(devices) == 1 or any(isinstance(leaf, Tracer) for leaf in leaves):
-            return compiled(shared, split)
-        bounds = np.linspace(0, rows, len(devices) + 1).astype(int)
-
-        def work(i: int) -> Any:
-            part = jax.tree.map(lambda x: x[bounds[i] : bounds[i + 1]], split)
-            return jax.block_until_ready(compiled(*jax.device_put((shared, part), devices[i])))
-
-        with ThreadPoolExecutor(len(devices)) as pool:
-            parts = list(pool.map(work, range(len(devices))))
-        parts = jax.device_put(parts, devices[0])
-        return jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+        devices = jax.local_devices()
+        parts = max(n for n in range(1, len(devices) + 1) if rows % n == 0)
+        if parts == 1 or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((shared, split))):
+            return plain(shared, split)
+        mesh = Mesh(np.array(devices[:parts]), ("rows",))
+        if parts not in programs:
+            sharded = jax.shard_map(
+                function, mesh=mesh, in_specs=(Spec(), Spec("rows")), out_specs=Spec("rows"), check_vma=False
+            )
+            programs[parts] = jax.jit(sharded)
+        shared = jax.device_put(shared, NamedSharding(mesh, Spec()))
+        split = jax.device_put(split, NamedSharding(mesh, Spec("rows")))
+        return jax.device_put(programs[parts](shared, split), devices[0])
 
     return call
 
