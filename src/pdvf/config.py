@@ -318,9 +318,9 @@ def preset(family: str, name: str) -> Config:
         return paper
     quick = replace(
         paper,
-        policy_seeds=2,
+        policy_seeds=1,
         model_seeds=1,
-        ppo=replace(paper.ppo, steps=327_680, epochs=8, minibatches=16, learning_rate=6e-4),
+        ppo=replace(paper.ppo, steps=983_040, rollout=64, epochs=3, minibatches=8, learning_rate=1e-3),
         collect=CollectOptions(episodes=4),
         dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
@@ -330,7 +330,6 @@ def preset(family: str, name: str) -> Config:
         return quick
     return replace(
         quick,
-        policy_seeds=1,
         ppo=replace(quick.ppo, steps=16_384, checkpoints=2, epochs=2),
         collect=CollectOptions(episodes=2),
         dynamics=replace(quick.dynamics, epochs=20),

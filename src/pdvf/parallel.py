@@ -61,15 +61,15 @@ def spread(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def together(*calls: Callable[[], Any]) -> list[Any]:
-    """Results of independent calls, made at the same time, each on a device of its own where there are enough."""
+def together(*calls: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
+    """Results of independent calls (function, arguments), made at the same time, each on a device of its own."""
     devices = jax.local_devices()
     if len(devices) == 1 or len(calls) == 1:
-        return [call() for call in calls]
+        return [function(*arguments) for function, arguments in calls]
 
     def work(i: int) -> Any:
-        with jax.default_device(devices[i % len(devices)]):
-            return jax.block_until_ready(calls[i]())
+        function, arguments = calls[i]
+        return jax.block_until_ready(function(*jax.device_put(arguments, devices[i % len(devices)])))
 
     with ThreadPoolExecutor(len(calls)) as pool:
         results = list(pool.map(work, range(len(calls))))

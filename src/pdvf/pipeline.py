@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -111,7 +111,8 @@ class ReinforcementLearning:
         """Untrained policies."""
         engine, options = self.problem.engine, self.problem.config.ppo
         keys = jax.random.split(self.problem.key(1), self.contexts.shape[0])
-        state = jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key))(self.contexts, keys)
+        fresh = jax.jit(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
+        state = fresh(self.contexts, keys)
         return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
 
     def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Array]]:
@@ -221,25 +222,23 @@ class SelfSupervised:
         """Untrained autoencoders."""
         config = self.problem.config
 
-        def one(key: Array) -> Autoencoders:
+        def one(trajectories: Trajectories, key: Array) -> Autoencoders:
             keys = jax.random.split(key, 4)
+            fresh_dynamics = dynamics.make(trajectories, config.dynamics, keys[0])
+            fresh_policy = policy.make(trajectories, config.policy, keys[2])
             return Autoencoders(
-                fit.start(
-                    dynamics.make(self.trajectories, config.dynamics, keys[0]),
-                    self._optimiser("dynamics"),
-                    keys[1],
-                ),
-                fit.start(policy.make(self.trajectories, config.policy, keys[2]), self._optimiser("policy"), keys[3]),
+                fit.start(fresh_dynamics, self._optimiser("dynamics"), keys[1]),
+                fit.start(fresh_policy, self._optimiser("policy"), keys[3]),
             )
 
-        return jax.vmap(one)(self.problem.model_keys(4))
+        return jax.jit(jax.vmap(one, in_axes=(None, 0)))(self.trajectories, self.problem.model_keys(4))
 
     def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
         """A twentieth of the epochs of both."""
         del stage
         (d, d_metrics), (p, p_metrics) = together(
-            lambda: self._dynamics(self.trajectories, state.dynamics),
-            lambda: self._policy(self.trajectories, state.policy),
+            (self._dynamics, (self.trajectories, state.dynamics)),
+            (self._policy, (self.trajectories, state.policy)),
         )
         metrics = {f"dynamics_{k}": v for k, v in d_metrics.items()} | {f"policy_{k}": v for k, v in p_metrics.items()}
         return Autoencoders(d, p), metrics
@@ -333,20 +332,33 @@ class Supervised:
     @property
     def probe(self) -> Actor:
         """The finished policy with the best mean return over the training environments: it probes, always."""
-        finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), self.policies)
-        returns = transfer(self.problem.engine, self.problem.contexts, finished, self.problem.key(5))
-        best = jnp.argmax(jnp.mean(returns, axis=1))
-        return jax.tree.map(lambda x: x[best], finished)
+
+        @jax.jit
+        def choose(policies: Actor) -> Actor:
+            finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
+            returns = transfer(self.problem.engine, self.problem.contexts, finished, self.problem.key(5))
+            best = jnp.argmax(jnp.mean(returns, axis=1))
+            return jax.tree.map(lambda x: x[best], finished)
+
+        return choose(self.policies)
 
     def start(self) -> Learning:
         """Embeds the training policies and makes room for what will be aggregated."""
-        return jax.vmap(self._start)(self.dynamics, self.policy, self.problem.model_keys(6))
+        fresh = jax.jit(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0)))
+        return fresh(self.probe, self.trajectories, self.dynamics, self.policy, self.problem.model_keys(6))
 
-    def _start(self, dynamics: DynamicsAutoencoder, policy: PolicyAutoencoder, key: Array) -> Learning:
+    def _start(
+        self,
+        probe: Actor,
+        trajectories: Trajectories,
+        dynamics: DynamicsAutoencoder,
+        policy: PolicyAutoencoder,
+        key: Array,
+    ) -> Learning:
         config = self.problem.config
         options = config.value
         key, encode_key, member_key, fit_key = jax.random.split(key, 4)
-        first = jax.tree.map(lambda x: x[:, :, 0], self.trajectories)  # one training episode a pair
+        first = jax.tree.map(lambda x: x[:, :, 0], trajectories)  # one training episode a pair
         keys = jax.random.split(encode_key, first.returns.shape)
         encode = jax.vmap(lambda row: encode_episode(policy, row[0], config.policy.set_size, row[1]))
         bank = jax.lax.map(encode, (first, keys))
@@ -369,7 +381,7 @@ class Supervised:
         members = aggregate.make_members(dynamics.observation, d, e, options, member_key)
         empty = jnp.zeros((), jnp.int32)
         return Learning(
-            Body(self.probe, dynamics, policy.decoder),
+            Body(probe, dynamics, policy.decoder),
             bank,
             labelled,
             empty,
@@ -517,7 +529,7 @@ class Supervised:
             bank = state.bank.reshape(-1, state.bank.shape[-1])
             return Adapter(state.body, chosen, state.scale, probed.z_d, bank)
 
-        return {"adapter": jax.vmap(one)(state)}
+        return {"adapter": jax.jit(jax.vmap(one))(state)}
 
     @property
     def _label_rows(self) -> int:
@@ -721,6 +733,7 @@ PHASES: dict[str, PhaseSpec] = {
 }
 
 
+@cache
 def artefact_shapes(problem: Problem) -> dict[str, Any]:
     """Structure, shapes and types of every artefact, worked out without computing any."""
     shapes: dict[str, Any] = {}

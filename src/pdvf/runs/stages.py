@@ -102,7 +102,7 @@ def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, 
     """Stages done, their metrics, the seconds they took, and the state after them."""
     latest = store.latest_stage(phase.name)
     if latest is None:
-        return 0, [], 0.0, _strong(jax.jit(phase.start)())
+        return 0, [], 0.0, _strong(phase.start())
     done, name = latest
     state = store.load(name, jax.eval_shape(phase.start))
     info = store.info(name)
