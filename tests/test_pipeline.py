@@ -293,7 +293,7 @@ def test_probing_steps_count_in_the_return(point, checks_off):
     keys = jax.random.split(jax.random.key(5), 4)
     body = make_body(point.observation, point.action, 3, keys[0])
     members = make_members(same_scale(1), 3, 3, ValueOptions(members=2, hidden=8), keys[1])
-    scale = ReturnScale(jnp.array(-6.5), jnp.array(6.5))
+    scale = ReturnScale(jnp.array(-6.5), jnp.array(6.5), jnp.array(1.0))
     adapter = Adapter(body, members, scale, jnp.zeros((2, 3)), jnp.zeros((2, 3)))
     contexts = jnp.array([[-1.0], [0.5], [1.0]])
     play = jax.jit(lambda a: adapt_episodes(NativeEngine(point), a, contexts, ClosedForm(), keys[2], keys[3]))

@@ -242,6 +242,8 @@ class ValueOptions:
     """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
     own_environment: float = 0.75
     """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
+    power: float = 1.0
+    """Returns, scaled to [0, 1], are raised to this power for W: above 1 it tells good policies apart better."""
     high_return: float = 0.9
     """Scaled returns above this are fitted from both sides ..."""
     underestimation: float = 0.05
@@ -255,6 +257,7 @@ class ValueOptions:
 
     def __post_init__(self) -> None:
         _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes", "snapshots")
+        _positive(self, "power")
         _require(self.batch >= 2, "value.batch", self.batch, "at least 2 (half original data, half aggregated)")
         for name in ("own_environment", "high_return", "underestimation"):
             _require(0 <= getattr(self, name) <= 1, f"value.{name}", getattr(self, name), "between 0 and 1")
@@ -324,7 +327,17 @@ def preset(family: str, name: str) -> Config:
         collect=CollectOptions(episodes=4),
         dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
-        value=replace(paper.value, epochs=8, stages=12, stage_epochs=2, batch=512, decoder_rounds=2, decoder_epochs=40),
+        value=replace(
+            paper.value,
+            epochs=8,
+            stages=12,
+            stage_epochs=4,
+            batch=512,
+            power=8.0,
+            high_return=0.5,
+            decoder_rounds=2,
+            decoder_epochs=40,
+        ),
     )
     if name == "quick":
         return quick

@@ -28,6 +28,7 @@ from pdvf.config import Config
 from pdvf.embed import dynamics, fit, policy
 from pdvf.embed.data import Trajectories, collect, training_episodes
 from pdvf.embed.dynamics import DynamicsAutoencoder
+from pdvf.embed.networks import stacked
 from pdvf.embed.policy import PolicyAutoencoder, encode_episode
 from pdvf.engines import Engine, make_engine
 from pdvf.families import make_family
@@ -222,16 +223,16 @@ class SelfSupervised:
         """Untrained autoencoders."""
         config = self.problem.config
 
-        def one(trajectories: Trajectories, key: Array) -> Autoencoders:
+        def one(key: Array) -> Autoencoders:
             keys = jax.random.split(key, 4)
-            fresh_dynamics = dynamics.make(trajectories, config.dynamics, keys[0])
-            fresh_policy = policy.make(trajectories, config.policy, keys[2])
+            fresh_dynamics = dynamics.make(self.trajectories, config.dynamics, keys[0])
+            fresh_policy = policy.make(self.trajectories, config.policy, keys[2])
             return Autoencoders(
                 fit.start(fresh_dynamics, self._optimiser("dynamics"), keys[1]),
                 fit.start(fresh_policy, self._optimiser("policy"), keys[3]),
             )
 
-        return jax.jit(jax.vmap(one, in_axes=(None, 0)))(self.trajectories, self.problem.model_keys(4))
+        return stacked(one, self.problem.model_keys(4))
 
     def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
         """A twentieth of the epochs of both."""
@@ -344,8 +345,15 @@ class Supervised:
 
     def start(self) -> Learning:
         """Embeds the training policies and makes room for what will be aggregated."""
-        fresh = jax.jit(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0)))
-        return fresh(self.probe, self.trajectories, self.dynamics, self.policy, self.problem.model_keys(6))
+        config = self.problem.config
+        scaler = jax.tree.map(lambda x: x[0], self.dynamics.observation)  # of the data, so the same for all models
+        sizes = config.dynamics.embedding, config.policy.embedding
+        members = stacked(
+            lambda key: aggregate.make_members(scaler, *sizes, config.value, key), self.problem.model_keys(8)
+        )
+        fresh = jax.jit(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0, 0)))
+        keys = self.problem.model_keys(6)
+        return fresh(self.probe, self.trajectories, self.dynamics, self.policy, members, keys)
 
     def _start(
         self,
@@ -353,11 +361,12 @@ class Supervised:
         trajectories: Trajectories,
         dynamics: DynamicsAutoencoder,
         policy: PolicyAutoencoder,
+        members: QuadraticValue,
         key: Array,
     ) -> Learning:
         config = self.problem.config
         options = config.value
-        key, encode_key, member_key, fit_key = jax.random.split(key, 4)
+        key, encode_key, fit_key = jax.random.split(key, 3)
         first = jax.tree.map(lambda x: x[:, :, 0], trajectories)  # one training episode a pair
         keys = jax.random.split(encode_key, first.returns.shape)
         encode = jax.vmap(lambda row: encode_episode(policy, row[0], config.policy.set_size, row[1]))
@@ -378,7 +387,6 @@ class Supervised:
             jnp.zeros((rows, steps, a)),
             jnp.zeros((rows, steps), bool),
         )
-        members = aggregate.make_members(dynamics.observation, d, e, options, member_key)
         empty = jnp.zeros((), jnp.int32)
         return Learning(
             Body(probe, dynamics, policy.decoder),
@@ -388,7 +396,7 @@ class Supervised:
             scores(bank.shape[0] * 2 + options.interpolations + options.uniform),
             scores(max(options.stages, 1) * environments * options.probes),
             empty,
-            ReturnScale(jnp.zeros(()), jnp.ones(())),
+            ReturnScale(jnp.zeros(()), jnp.ones(()), jnp.ones(())),
             fit.start(members, self._value_optimiser(0), fit_key),
             jnp.full((), jnp.inf),
             jax.tree.map(lambda x: jnp.broadcast_to(x, (options.snapshots, *x.shape)), members),
@@ -458,7 +466,7 @@ class Supervised:
         z_pi = jax.random.permutation(order_key, jnp.concatenate([known, extra]))
         engine, contexts = self.problem.engine, self.problem.contexts
         original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
-        scale = ReturnScale(jnp.min(original.returns), jnp.max(original.returns))
+        scale = ReturnScale(jnp.min(original.returns), jnp.max(original.returns), jnp.asarray(options.power))
         state = state._replace(original=original, scale=scale, key=key)
         return self._learn_value(state, options.epochs)
 

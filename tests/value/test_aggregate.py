@@ -53,7 +53,7 @@ def table() -> Scores:
 
 def drawn(rows: int = ROWS, own: float = 0.0, held_out: bool = False, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows and environments of the pairs drawn, after a check that all parts of a pair belong together."""
-    scale = ReturnScale(jnp.array(-5.0), jnp.array(45.0))
+    scale = ReturnScale(jnp.array(-5.0), jnp.array(45.0), jnp.array(1.0))
     pairs = draw(table(), jnp.asarray(rows), scale, own, COUNT, jax.random.key(seed), held_out)
     row = np.asarray(pairs.z_pi)[:, 0].astype(int)
     code = np.asarray(pairs.s0)[:, 0].astype(int)
@@ -139,9 +139,12 @@ def test_error_against_numpy():
 
 
 def test_scale_of_returns():
-    scale = ReturnScale(jnp.array(-2.0), jnp.array(6.0))
+    scale = ReturnScale(jnp.array(-2.0), jnp.array(6.0), jnp.array(1.0))
     np.testing.assert_allclose(scale.scale(jnp.array([-2.0, 0.0, 6.0])), [0.0, 0.25, 1.0])
-    np.testing.assert_allclose(scale.unscale(scale.scale(jnp.array([-7.0, 3.0]))), [-7.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(scale.unscale(scale.scale(jnp.array([-7.0, 3.0, 9.0]))), [-2.0, 3.0, 9.0], rtol=1e-6)
+    cubed = scale._replace(power=jnp.array(3.0))
+    np.testing.assert_allclose(cubed.scale(jnp.array([-2.0, 2.0, 6.0])), [0.0, 0.125, 1.0])
+    np.testing.assert_allclose(cubed.unscale(cubed.scale(jnp.array([-1.0, 5.0]))), [-1.0, 5.0], rtol=1e-5)
 
 
 # Stores of fixed size

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -76,3 +79,11 @@ class SetEncoder(eqx.Module):
 def unit(x: Array) -> Array:
     """Scales vectors [..., e] to length 1."""
     return x * jax.lax.rsqrt(jnp.sum(x**2, axis=-1, keepdims=True) + 1e-12)
+
+
+def stacked(make: Callable[[Array], Any], keys: Array) -> Any:
+    """What `make` makes of each of the keys [n], as one pytree [n, ...].
+
+    A loop in Python: one compiled program that draws every weight of every layer takes long to compile.
+    """
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(make(key) for key in keys))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
 from pdvf.config import ValueOptions
 from pdvf.embed.data import Trajectories
-from pdvf.embed.networks import unit
+from pdvf.embed.networks import stacked, unit
 from pdvf.embed.policy import PolicyDecoder, blur
 from pdvf.engines.base import Engine
 from pdvf.families.base import Array
@@ -23,18 +22,22 @@ HELD_OUT = 5  # every fifth policy embedding is held out
 
 
 class ReturnScale(NamedTuple):
-    """Returns are mapped to [0, 1] for W, since A is positive semi-definite."""
+    """Returns are mapped to [0, 1] for W, since A is positive semi-definite, and raised to a power.
+
+    A power above 1 spreads good returns and presses bad ones together: W need only tell good policies apart.
+    """
 
     low: Array
     high: Array
+    power: Array
 
     def scale(self, returns: Array) -> Array:
         """Returns in W's units."""
-        return (returns - self.low) / (self.high - self.low)
+        return jnp.maximum((returns - self.low) / (self.high - self.low), 0.0) ** self.power
 
     def unscale(self, values: Array) -> Array:
         """W's values in units of return."""
-        return values * (self.high - self.low) + self.low
+        return jnp.maximum(values, 0.0) ** (1 / self.power) * (self.high - self.low) + self.low
 
 
 class Labelled(NamedTuple):
@@ -141,11 +144,8 @@ def value_loss(
 
 def make_members(observation, z_d: int, z_pi: int, options: ValueOptions, key: Array) -> QuadraticValue:
     """Fresh quadratic forms, stacked [M, ...]."""
-
-    def one(key: Array) -> QuadraticValue:
-        return QuadraticValue(observation, z_d, z_pi, options.hidden, key)
-
-    return eqx.filter_vmap(one)(jax.random.split(key, options.members))
+    keys = jax.random.split(key, options.members)
+    return stacked(lambda key: QuadraticValue(observation, z_d, z_pi, options.hidden, key), keys)
 
 
 def visit_and_label(
