@@ -25,6 +25,12 @@ from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, Config, ConfigError, from_
 from pdvf.runs.errors import RunError
 
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
+FAMILIES = {
+    "spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)",
+    "swimmer": "a swimmer in a hidden current (MuJoCo; 20 environments, 5 for testing)",
+    "ant-wind": "an ant in a hidden wind (MuJoCo; 20 environments, 5 for testing)",
+    "ant-legs": "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
+}
 METHODS = {
     "pd-vf": "policy-dynamics value function (the method)",
     "nn": "policy of the nearest training environment in z_d (ablation)",
@@ -43,7 +49,7 @@ class RunArguments:
     out: Path = Path("runs/latest")
     """Folder of the run; made if it is not there."""
     preset: str = "quick"
-    """Where the defaults of the options below come from: smoke, quick or paper."""
+    """Where the defaults of the options below come from: smoke, quick, paper or best."""
     quiet: bool = False
     """Show no progress."""
 
@@ -204,7 +210,7 @@ def _list(rest: list[str]) -> int:
     if rest and rest[0] not in ("-h", "--help"):
         raise ConfigError(f"`pdvf list` takes no arguments, given: {' '.join(rest)}")
     for title, entries in (
-        ("families", {"spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)"}),
+        ("families", FAMILIES),
         ("presets", PRESETS),
         ("methods", METHODS),
     ):

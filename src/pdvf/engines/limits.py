@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     import mujoco
 
@@ -43,7 +45,9 @@ def _pairs(model: mujoco.MjModel) -> list[tuple[int, int]]:
     found = []
     for i in range(model.ngeom):
         for j in range(i):
-            meant = model.geom_contype[i] & model.geom_conaffinity[j] | model.geom_contype[j] & model.geom_conaffinity[i]
+            meant = (
+                model.geom_contype[i] & model.geom_conaffinity[j] | model.geom_contype[j] & model.geom_conaffinity[i]
+            )
             if meant and model.geom_bodyid[i] != model.geom_bodyid[j]:
                 both = frozenset([kinds(model.geom_type[i]), kinds(model.geom_type[j])])
                 dimension = int(max(model.geom_condim[i], model.geom_condim[j]))

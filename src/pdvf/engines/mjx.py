@@ -8,6 +8,8 @@ is not in the table, rewards become NaN, which ends the stage with an error (doc
 
 from __future__ import annotations
 
+import contextlib
+import io
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -90,8 +92,7 @@ class _Table:
     """The models of all contexts: what they share on the device, and what differs [K, ...]."""
 
     def __init__(self, engine: MjxEngine):
-        from mujoco import mjx
-
+        mjx = _mjx()
         self.engine, self.family = engine, engine.family
         self.contexts = np.array(engine.contexts, np.float32)
         self.models = [model(self.family, row) for row in self.contexts]
@@ -108,8 +109,7 @@ class _Table:
 
     def step(self, context: Array, physics: Physics, action: Array) -> tuple[Physics, Array]:
         """One step of the agent in each world of a flat batch [n, ...]."""
-        from mujoco import mjx
-
+        mjx = _mjx()
         distance = jnp.max(jnp.abs(context[:, None] - self.contexts), axis=-1)  # [n, K]
         index = jnp.argmin(distance, axis=-1)
         known = jnp.min(distance, axis=-1) < 1e-5
@@ -135,15 +135,20 @@ class _Table:
 
     def _data(self, worlds: int) -> Any:
         """Working memory at rest; made inside the program, so that it need not be stored with it."""
-        from mujoco import mjx
-
         sizes = {}
         if self.engine.implementation == "warp":
             sizes = {"naconmax": max(self.contacts * worlds, 1), "njmax": max(self.rows, 1)}
         with jax.ensure_compile_time_eval():
-            data = mjx.make_data(self.first, impl=self.engine.implementation, **sizes)
+            data = _mjx().make_data(self.first, impl=self.engine.implementation, **sizes)
             data = jax.tree.map(np.asarray, data)
         return jax.tree.map(_constant, data)
+
+
+def _mjx() -> Any:
+    """The module; where Warp is not installed it says so on standard output, which is none of our users' business."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        from mujoco import mjx
+    return mjx
 
 
 def _constant(x: np.ndarray) -> Array:

@@ -49,6 +49,7 @@ class MujocoCEngine:
         layout = self._host.layout
         rest = Physics(*(jnp.asarray(x, jnp.float32) for x in layout.rest))
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, rest)
+        physics = jax.lax.optimization_barrier(physics)  # else the compiler draws the noise anew for each use
         state = jnp.tile(jnp.asarray(layout.template, jnp.float32), (keys.shape[0], 1))
         state = state.at[:, layout.qpos].set(physics.qpos).at[:, layout.qvel].set(physics.qvel)
         return BitState(double_bits(state), physics), jax.vmap(self.family.observe)(physics)
