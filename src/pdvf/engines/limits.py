@@ -45,10 +45,7 @@ def _pairs(model: mujoco.MjModel) -> list[tuple[int, int]]:
     found = []
     for i in range(model.ngeom):
         for j in range(i):
-            meant = (
-                model.geom_contype[i] & model.geom_conaffinity[j] | model.geom_contype[j] & model.geom_conaffinity[i]
-            )
-            if meant and model.geom_bodyid[i] != model.geom_bodyid[j]:
+            if np.any(model.geom_contype[[i, j]] & model.geom_conaffinity[[j, i]]):
                 both = frozenset([kinds(model.geom_type[i]), kinds(model.geom_type[j])])
                 dimension = int(max(model.geom_condim[i], model.geom_condim[j]))
                 found.append((simple.get(both, mujoco.mjMAXCONPAIR), dimension))
