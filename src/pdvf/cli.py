@@ -4,6 +4,7 @@ pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them 
 pdvf init spaceship --preset quick --out RUN    only writes the configuration
 pdvf train|collect|embed|fit|evaluate RUN       one phase
 pdvf report RUN                                 figures and RUN/report.html
+pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
 pdvf list                                       families, presets, methods
 """
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -64,6 +66,26 @@ class PhaseArguments:
     """Show no progress."""
 
 
+@dataclass(frozen=True)
+class CheckArguments:
+    """Compares an engine with MuJoCo in C: errors of single steps, and mean returns of the same policies."""
+
+    engine: Literal["mjx", "warp"] = "warp"
+    """The engine to check."""
+    run: Path | None = None
+    """A run whose finished policies play; untrained ones if it is left out."""
+    policies: int = 8
+    """Untrained policies that play."""
+    steps: int = 50
+    """Steps along which single steps are compared."""
+    episodes: int = 2
+    """Episodes of each policy in each environment."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    out: Path | None = None
+    """Write everything to this JSON file, too."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; a user's mistake ends with one line and exit status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -90,6 +112,7 @@ def _dispatch(arguments: list[str]) -> int:
         "run": lambda rest: _run("run", rest),
         "init": lambda rest: _run("init", rest),
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
+        "check-engine": _check_engine,
         "list": _list,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -204,6 +227,37 @@ def _write_returns(store, problem) -> None:
     for row in pipeline.return_rows(problem.config, evaluation):
         writer.writerow((*row[:-1], f"{row.value:.6g}"))
     store.write_text("returns.csv", text.getvalue())
+
+
+def _check_engine(rest: list[str]) -> int:
+    families = [name for name in ENVIRONMENT_OPTIONS if name != "spaceship"]
+    if not rest or rest[0].startswith("-") or rest[0] not in families:
+        given = rest[0] if rest else "nothing"
+        raise ConfigError(f"`pdvf check-engine` was given {given}, expected a MuJoCo family: {', '.join(families)}")
+    given = tyro.cli(CheckArguments, prog=f"pdvf check-engine {rest[0]}", args=rest[1:])
+    import jax
+
+    from pdvf import check, pipeline
+    from pdvf.runs import RunStore
+
+    config = preset(rest[0], "paper")
+    if given.run is None:
+        problem = pipeline.Problem(config)
+        actors = check.random_policies(problem.engine.family, given.policies, jax.random.key(given.seed))
+    else:
+        store = RunStore.open(given.run)
+        problem = pipeline.Problem(from_dict(store.config))
+        if problem.config.family != rest[0]:
+            raise ConfigError(f"{given.run} is a run of {problem.config.family}, expected one of {rest[0]}")
+        policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
+        actors = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
+    family = pipeline.make_family(problem.config)
+    result = check.check_engine(family, given.engine, actors, given.seed, given.steps, given.episodes)  # type: ignore[arg-type]
+    print(check.table(result))
+    if given.out is not None:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if result["returns"]["agree"] else 1
 
 
 def _list(rest: list[str]) -> int:
