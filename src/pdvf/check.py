@@ -28,7 +28,9 @@ def random_policies(family: Family, count: int, key: Array) -> Actor:
     return jax.vmap(one)(jax.random.split(key, count))
 
 
-def check_engine(family: MujocoFamily, name: str, actors: Actor, seed: int, steps: int, episodes: int) -> dict[str, Any]:
+def check_engine(
+    family: MujocoFamily, name: str, actors: Actor, seed: int, steps: int, episodes: int
+) -> dict[str, Any]:
     """Everything that is compared, as plain data; `actors` are [P, ...]."""
     reference, other = MujocoCEngine(family), make_engine(family, name, seed)
     contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])

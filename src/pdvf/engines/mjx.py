@@ -107,12 +107,15 @@ class _Table:
         self.contacts = contacts(self.first) if engine.contacts is None else engine.contacts
         self.rows = rows(self.first) if engine.rows is None else engine.rows
 
+    def find(self, context: Array) -> tuple[Array, Array]:
+        """Rows [n] of contexts [n, c] in the table, and whether they are there [n]."""
+        distance = jnp.max(jnp.abs(context[:, None] - self.contexts), axis=-1)  # [n, K]
+        return jnp.argmin(distance, axis=-1), jnp.min(distance, axis=-1) < 1e-5
+
     def step(self, context: Array, physics: Physics, action: Array) -> tuple[Physics, Array]:
         """One step of the agent in each world of a flat batch [n, ...]."""
         mjx = _mjx()
-        distance = jnp.max(jnp.abs(context[:, None] - self.contexts), axis=-1)  # [n, K]
-        index = jnp.argmin(distance, axis=-1)
-        known = jnp.min(distance, axis=-1) < 1e-5
+        index, known = self.find(context)
         fields = {name: jnp.asarray(x)[index] for name, x in self.varying.items()}
         empty, warp = self._data(context.shape[0]), self.engine.implementation == "warp"
 
