@@ -20,19 +20,21 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def ensemble_rate(policies: int, updates: int, repeats: int) -> float:
-    """Environment steps per second of the whole PPO loop for an ensemble, paper settings, after compilation."""
+def ensemble_rate(policies: int, updates: int, repeats: int, name: str = "spaceship", preset_name="paper") -> float:
+    """Environment steps per second of the whole PPO loop for an ensemble, after compilation."""
     import jax
     import jax.numpy as jnp
 
-    from pdvf.config import PPOOptions
+    from pdvf.config import preset
     from pdvf.engines import make_engine
-    from pdvf.families import Spaceship
+    from pdvf.families import make_family
     from pdvf.rl import ppo
 
-    family, options = Spaceship(), PPOOptions()
+    config = preset(name, preset_name)
+    family, options = make_family(config), config.ppo
     engine = make_engine(family)
-    contexts = jnp.resize(jnp.asarray(family.train(0).contexts), (policies, 1))
+    known = family.train(0).contexts
+    contexts = jnp.asarray(known[[i % len(known) for i in range(policies)]])
     keys = jax.random.split(jax.random.key(0), policies)
     state = jax.jit(jax.vmap(lambda c, k: ppo.initialise(engine, options, c, k)))(contexts, keys)
 
@@ -49,8 +51,51 @@ def ensemble_rate(policies: int, updates: int, repeats: int) -> float:
     return statistics.median(rates)
 
 
-def sb3_rate(steps: int) -> float:
-    """The same environment and settings with stable-baselines3's PPO on one thread."""
+def rollout_rate(name: str, simulators: int, repeats: int) -> float:
+    """Environment steps per second of `mujoco.rollout` alone: one call a step, random actions, in this thread.
+
+    Episodes start anew every 50 steps, so that fallen ants, which are slow, are as rare as in training.
+    """
+    import mujoco
+    import numpy as np
+    from mujoco import rollout
+
+    from pdvf.config import preset
+    from pdvf.families import make_family
+    from pdvf.families.base import MujocoFamily
+    from pdvf.families.mujoco import model
+
+    family = make_family(preset(name, "paper"))
+    assert isinstance(family, MujocoFamily)
+    known = family.train(0).contexts
+    models = [model(family, known[i % len(known)]) for i in range(simulators)]
+    data, full = mujoco.MjData(models[0]), mujoco.mjtState.mjSTATE_FULLPHYSICS
+    start = np.zeros(mujoco.mj_stateSize(models[0], full))
+    mujoco.mj_getState(models[0], data, start, full)
+    rng, skip, steps = np.random.default_rng(0), family.frame_skip, 50
+    first = np.tile(start, (simulators, 1))
+    first[:, 1:] += rng.uniform(-0.1, 0.1, first[:, 1:].shape)
+    actions = rng.uniform(-1, 1, (steps, simulators, 1, family.action.size)).repeat(skip, axis=2)
+    made, sensors = np.empty((simulators, skip, start.size)), np.empty((simulators, skip, 0))
+    pool = rollout.Rollout(nthread=0)
+
+    def episode() -> None:
+        state = first
+        for action in actions:
+            pool.rollout(models, [data], state, action, nstep=skip, skip_checks=True, state=made, sensordata=sensors)
+            state = np.ascontiguousarray(made[:, -1])
+
+    episode()
+    rates = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        episode()
+        rates.append(simulators * steps / (time.perf_counter() - began))
+    return statistics.median(rates)
+
+
+def sb3_rate(steps: int, name: str = "pdvf/Spaceship-v0") -> float:
+    """The same settings with stable-baselines3's PPO on one thread."""
     import gymnasium
     import torch
     from stable_baselines3 import PPO
@@ -58,7 +103,7 @@ def sb3_rate(steps: int) -> float:
     import pdvf  # noqa: F401  registers the id
 
     torch.set_num_threads(1)
-    env = gymnasium.make("pdvf/Spaceship-v0", context=1)
+    env = gymnasium.make(name)
     network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
     model = PPO("MlpPolicy", env, n_steps=2048, batch_size=64, n_epochs=10, policy_kwargs=network, device="cpu")
     model.learn(2048)
@@ -112,6 +157,10 @@ def main() -> None:
         rows = [
             entry("spaceship: PPO, 100 policies, whole loop; peer = goal", rate, limit, "env steps/s", rate / limit)
         ]
+        for name, goal in (("swimmer", 1.2e6), ("ant-wind", 4e5)):
+            rate = ensemble_rate(100, 4, 3, name, "best")
+            row = f"{name}: PPO, 100 policies, whole loop, preset best; peer = goal"
+            rows.append(entry(row, rate, goal, "env steps/s", rate / goal))
         path = arguments.out or HERE / "results" / "h200.json"
     else:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for both
@@ -124,6 +173,12 @@ def main() -> None:
             ),
             entry("spaceship: adaptation latency, one core; peer = limit", latency, 1e-3, "s", 1e-3 / latency),
         ]
+        for name, rival in (("swimmer", "Swimmer-v5"), ("ant-wind", "Ant-v5")):
+            bare, peer = rollout_rate(name, 128, 5), sb3_rate(2 * 2048, rival)
+            ours = ensemble_rate(8, 1, 5, name)
+            what = f"{name}: PPO, whole loop, one core; peer ="
+            rows.append(entry(f"{what} mujoco.rollout alone", ours, bare, "env steps/s", ours / bare))
+            rows.append(entry(f"{what} stable-baselines3 on {rival}", ours, peer, "env steps/s", ours / peer))
         path = arguments.out or HERE / "results" / "cpu.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rows, indent=2) + "\n")

@@ -4,6 +4,7 @@ pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them 
 pdvf init spaceship --preset quick --out RUN    only writes the configuration
 pdvf train|collect|embed|fit|evaluate RUN       one phase
 pdvf report RUN                                 figures and RUN/report.html
+pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
 pdvf list                                       families, presets, methods
 """
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -25,6 +27,12 @@ from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, Config, ConfigError, from_
 from pdvf.runs.errors import RunError
 
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
+FAMILIES = {
+    "spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)",
+    "swimmer": "a swimmer in a hidden current (MuJoCo; 20 environments, 5 for testing)",
+    "ant-wind": "an ant in a hidden wind (MuJoCo; 20 environments, 5 for testing)",
+    "ant-legs": "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
+}
 METHODS = {
     "pd-vf": "policy-dynamics value function (the method)",
     "nn": "policy of the nearest training environment in z_d (ablation)",
@@ -43,7 +51,7 @@ class RunArguments:
     out: Path = Path("runs/latest")
     """Folder of the run; made if it is not there."""
     preset: str = "quick"
-    """Where the defaults of the options below come from: smoke, quick or paper."""
+    """Where the defaults of the options below come from: smoke, quick, paper or best."""
     quiet: bool = False
     """Show no progress."""
 
@@ -56,6 +64,26 @@ class PhaseArguments:
     """Folder of the run, made by `pdvf init` or `pdvf run`."""
     quiet: bool = field(default=False)
     """Show no progress."""
+
+
+@dataclass(frozen=True)
+class CheckArguments:
+    """Compares an engine with MuJoCo in C: errors of single steps, and mean returns of the same policies."""
+
+    engine: Literal["mjx", "warp"] = "warp"
+    """The engine to check."""
+    run: Path | None = None
+    """A run whose finished policies play; untrained ones if it is left out."""
+    policies: int = 8
+    """Untrained policies that play."""
+    steps: int = 50
+    """Steps along which single steps are compared."""
+    episodes: int = 2
+    """Episodes of each policy in each environment."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    out: Path | None = None
+    """Write everything to this JSON file, too."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,6 +112,7 @@ def _dispatch(arguments: list[str]) -> int:
         "run": lambda rest: _run("run", rest),
         "init": lambda rest: _run("init", rest),
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
+        "check-engine": _check_engine,
         "list": _list,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -200,11 +229,42 @@ def _write_returns(store, problem) -> None:
     store.write_text("returns.csv", text.getvalue())
 
 
+def _check_engine(rest: list[str]) -> int:
+    families = [name for name in ENVIRONMENT_OPTIONS if name != "spaceship"]
+    if not rest or rest[0].startswith("-") or rest[0] not in families:
+        given = rest[0] if rest else "nothing"
+        raise ConfigError(f"`pdvf check-engine` was given {given}, expected a MuJoCo family: {', '.join(families)}")
+    given = tyro.cli(CheckArguments, prog=f"pdvf check-engine {rest[0]}", args=rest[1:])
+    import jax
+
+    from pdvf import check, pipeline
+    from pdvf.runs import RunStore
+
+    config = preset(rest[0], "paper")
+    if given.run is None:
+        problem = pipeline.Problem(config)
+        actors = check.random_policies(problem.engine.family, given.policies, jax.random.key(given.seed))
+    else:
+        store = RunStore.open(given.run)
+        problem = pipeline.Problem(from_dict(store.config))
+        if problem.config.family != rest[0]:
+            raise ConfigError(f"{given.run} is a run of {problem.config.family}, expected one of {rest[0]}")
+        policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
+        actors = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
+    family = pipeline.make_family(problem.config)
+    result = check.check_engine(family, given.engine, actors, given.seed, given.steps, given.episodes)  # type: ignore[arg-type]
+    print(check.table(result))
+    if given.out is not None:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if result["returns"]["agree"] else 1
+
+
 def _list(rest: list[str]) -> int:
     if rest and rest[0] not in ("-h", "--help"):
         raise ConfigError(f"`pdvf list` takes no arguments, given: {' '.join(rest)}")
     for title, entries in (
-        ("families", {"spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)"}),
+        ("families", FAMILIES),
         ("presets", PRESETS),
         ("methods", METHODS),
     ):

@@ -12,91 +12,13 @@ from typing import Annotated, Any, Literal
 
 import tyro.conf
 
+from pdvf.checked import ConfigError
+from pdvf.checked import positive as _positive
+from pdvf.checked import require as _require
+from pdvf.environments import AntLegsOptions, AntWindOptions, SpaceshipOptions, SwimmerOptions
 
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message says what was given and what was expected."""
-
-
-def _require(condition: bool, name: str, given: Any, expected: str) -> None:
-    if not condition:
-        raise ConfigError(f"{name} is {given!r}, expected {expected}")
-
-
-def _positive(options: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        _require(value > 0, f"{type(options).__name__}.{name}", value, "a number above 0")
-
-
-@dataclass(frozen=True)
-class SpaceshipOptions:
-    """Constants of the Spaceship domain; the defaults are the paper's (see docs/paper_map.md)."""
-
-    room: float = 5.0
-    """Side of the square room."""
-    start: tuple[float, float] = (2.5, 0.2)
-    """Where the ship starts."""
-    door: tuple[float, float] = (2.5, 5.0)
-    """Centre of the door."""
-    door_width: float = 1.0
-    """Width of the door; drawn only, since the reward depends on the distance to its centre."""
-    charges: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 0.0), (0.0, 5.0))
-    """Where the two fixed charges are."""
-    radius: float = 1.5
-    """Radius of the circle of dynamics: the charges are radius * (cos d, sin d)."""
-    strength: float = 5.0
-    """Factor of the electric force."""
-    softening: float = 0.1
-    """Added to the cubed distance in the electric force."""
-    capture: float = 0.2
-    """The episode ends closer than this to a charge."""
-    force: float = 3.0
-    """Largest force of the ship's engine, per component."""
-    fixed_magnitude: bool = False
-    """Scale every action to the largest force, as the paper's text says, instead of clipping it."""
-    dt: float = 0.3
-    """Time between two steps."""
-    decay: float = 3.0
-    """The reward at the end is exp(-decay * distance to the door)."""
-    horizon: int = 50
-    """Steps after which an episode ends."""
-    probe_steps: int = 1
-    """N_d: steps at the start of an episode from which the dynamics are inferred."""
-    environments: int = 20
-    """Environments on the circle of dynamics."""
-    train_environments: int = 15
-    """The first so many are for training, the rest for testing."""
-    sampling: Literal["grid", "interval"] = "grid"
-    """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
-
-    def __post_init__(self) -> None:
-        _positive(self, "room", "radius", "strength", "softening", "force", "dt", "decay", "horizon", "door_width")
-        _require(self.capture >= 0, "environment.capture", self.capture, "at least 0")
-        _require(isinstance(self.horizon, int), "environment.horizon", self.horizon, "a whole number")
-        _require(
-            all(0 < x < self.room for x in self.start),
-            "environment.start",
-            self.start,
-            f"a place inside the room of side {self.room}",
-        )
-        _require(
-            self.sampling in ("grid", "interval"),
-            "environment.sampling",
-            self.sampling,
-            "'grid' or 'interval'",
-        )
-        _require(
-            0 < self.train_environments < self.environments,
-            "environment.train_environments",
-            self.train_environments,
-            f"between 1 and environments - 1 = {self.environments - 1}",
-        )
-        _require(
-            0 < self.probe_steps < self.horizon,
-            "environment.probe_steps",
-            self.probe_steps,
-            f"between 1 and horizon - 1 = {self.horizon - 1}",
-        )
+EnvironmentOptions = SpaceshipOptions | SwimmerOptions | AntWindOptions | AntLegsOptions
+"""Constants of a family."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +51,12 @@ class PPOOptions:
     """Gradients are clipped to this norm."""
     hidden: int = 64
     """Width of the two hidden layers of actor and critic."""
+    normalise_observations: bool = False
+    """Scale observations by the mean and spread of all that a policy has seen, instead of by their bounds."""
+    normalise_rewards: bool = False
+    """Divide rewards by the spread of the discounted returns so far."""
+    stagger: bool = False
+    """Let the first episodes of the copies end at different times, so that not all end at once ever after."""
     checkpoints: int = 8
     """Policies kept along the training of each run; the last is the finished one."""
 
@@ -164,8 +92,11 @@ class CollectOptions:
     episodes: int = 24
     """Episodes of each kept checkpoint in each training environment; half train, half are held out.
     Eight checkpoints of 24 or 25 episodes are the paper's 200 a policy."""
+    steps: int = 0
+    """Steps kept of an episode: the first N_d and others drawn at random. 0 keeps all."""
 
     def __post_init__(self) -> None:
+        _require(self.steps >= 0, "collect.steps", self.steps, "at least 0 (0 keeps every step)")
         _require(
             self.episodes >= 2 and self.episodes % 2 == 0,
             "collect.episodes",
@@ -288,7 +219,9 @@ class Config:
     """PPO policies trained in each environment."""
     model_seeds: int = 5
     """Models (autoencoders and value function) trained on the data of these policies."""
-    environment: SpaceshipOptions = field(default_factory=SpaceshipOptions)
+    environment: EnvironmentOptions = field(default_factory=SpaceshipOptions)
+    engine: Literal["auto", "native", "c", "mjx", "warp"] = "auto"
+    """What simulates: native JAX, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an NVIDIA GPU."""
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
@@ -299,14 +232,36 @@ class Config:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
+        expected = ENVIRONMENT_OPTIONS.get(self.family)
+        _require(
+            expected is None or type(self.environment) is expected,
+            "environment",
+            type(self.environment).__name__,
+            f"{expected and expected.__name__}, the options of {self.family}",
+        )
+        probe, kept = self.environment.probe_steps, self.collect.steps
+        _require(
+            kept == 0 or probe < kept <= self.environment.horizon,
+            "collect.steps",
+            kept,
+            f"0 or from probe_steps + 1 = {probe + 1} to horizon = {self.environment.horizon}",
+        )
+        engines = ("auto", "native") if self.family == "spaceship" else ("auto", "c", "mjx", "warp")
+        _require(self.engine in engines, f"engine of {self.family}", self.engine, f"one of {', '.join(engines)}")
 
 
-ENVIRONMENT_OPTIONS: dict[str, type] = {"spaceship": SpaceshipOptions}
+ENVIRONMENT_OPTIONS: dict[str, type] = {
+    "spaceship": SpaceshipOptions,
+    "swimmer": SwimmerOptions,
+    "ant-wind": AntWindOptions,
+    "ant-legs": AntLegsOptions,
+}
 
 PRESETS: dict[str, str] = {
-    "smoke": "a minute on two cores, to see that everything works; the numbers mean nothing",
-    "quick": "a few minutes on two cores; strong enough to show adaptation",
+    "smoke": "a few minutes on two cores, to see that everything works; the numbers mean nothing",
+    "quick": "minutes on two cores; on Spaceship strong enough to show adaptation",
     "paper": "the paper's sizes; minutes on a GPU, hours on a CPU",
+    "best": "as paper, with what makes policies strong (Spaceship: the same as paper)",
 }
 
 
@@ -317,7 +272,11 @@ def preset(family: str, name: str) -> Config:
     if name not in PRESETS:
         raise ConfigError(f"unknown preset {name!r}, expected one of: {', '.join(PRESETS)}")
     paper = Config(family=family, environment=ENVIRONMENT_OPTIONS[family]())
-    if name == "paper":
+    if family != "spaceship":
+        from pdvf.presets import mujoco_preset
+
+        return mujoco_preset(paper, name)
+    if name in ("paper", "best"):
         return paper
     quick = replace(
         paper,
@@ -373,7 +332,7 @@ def from_dict(data: dict[str, Any]) -> Config:
     family = data.get("family")
     if not isinstance(family, str) or family not in ENVIRONMENT_OPTIONS:
         raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
-    usual = vars(preset(family, "paper"))
+    usual = vars(Config(family=family, environment=ENVIRONMENT_OPTIONS[family]()))
     _same_names("configuration", data, usual)
     values = dict(data)
     for name, default in usual.items():

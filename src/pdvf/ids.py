@@ -2,7 +2,12 @@
 
 import gymnasium
 
-IDS = {"pdvf/Spaceship-v0": ("pdvf.families.gym:SpaceshipEnv", "pdvf.families.gym:SpaceshipVectorEnv")}
+IDS = {
+    "pdvf/Spaceship-v0": ("pdvf.families.gym:SpaceshipEnv", "pdvf.families.gym:SpaceshipVectorEnv"),
+    "pdvf/Swimmer-v0": ("pdvf.envs:SwimmerEnv", "pdvf.envs:SwimmerVectorEnv"),
+    "pdvf/AntWind-v0": ("pdvf.envs:AntWindEnv", "pdvf.envs:AntWindVectorEnv"),
+    "pdvf/AntLegs-v0": ("pdvf.envs:AntLegsEnv", "pdvf.envs:AntLegsVectorEnv"),
+}
 """Id: entry points of one environment and of many."""
 
 

@@ -43,6 +43,7 @@ from pdvf.value.body import Body, Scores
 from pdvf.value.quadratic import QuadraticValue
 
 EMBED_STAGES = 20
+COLLECTED = 2**24  # most steps that are collected at once, before episodes are thinned
 PROBE_NOISE = 0.3  # of the largest action, while W is trained; test episodes are probed without noise
 
 
@@ -55,7 +56,7 @@ class Problem:
     @cached_property
     def engine(self) -> Engine:
         """What simulates."""
-        return make_engine(make_family(self.config))
+        return make_engine(make_family(self.config), self.config.engine, self.config.seed)
 
     @cached_property
     def contexts(self) -> Any:
@@ -188,11 +189,14 @@ class Collection:
         """All episodes of all policies."""
         del state, stage
         engine, contexts = self.problem.engine, self.problem.contexts
-        episodes = self.problem.config.collect.episodes
+        episodes, kept = self.problem.config.collect.episodes, self.problem.config.collect.steps
+        at_once = COLLECTED // (contexts.shape[0] * episodes * engine.family.horizon)
         actors = flat_policies(self.policies)
         keys = jax.random.split(self.problem.key(3), actors.log_std.shape[0])
         play = spread(
-            lambda _, split: jax.lax.map(lambda row: collect(engine, contexts, episodes, *row), split, batch_size=64)
+            lambda _, split: jax.lax.map(
+                lambda row: collect(engine, contexts, episodes, kept, *row), split, batch_size=max(1, min(at_once, 64))
+            )
         )
         trajectories = play((), (actors, keys))
         quantiles = jnp.quantile(trajectories.returns, jnp.array([0.1, 0.5, 0.9]))
@@ -373,7 +377,10 @@ class Supervised:
         bank = jax.lax.map(encode, (first, keys))
         e, d = bank.shape[-1], config.dynamics.embedding
         environments, o = self.problem.contexts.shape[0], first.observation.shape[-1]
-        a, steps = first.action.shape[-1], first.valid.shape[-1] - self.problem.engine.family.probe_steps
+        family = self.problem.engine.family
+        a, steps = first.action.shape[-1], family.horizon - family.probe_steps
+        if config.collect.steps:
+            steps = min(steps, config.collect.steps)
 
         def scores(rows: int) -> Scores:
             pairs = (rows, environments)
@@ -436,6 +443,7 @@ class Supervised:
             experts,
             state.bank,
             self._label_rows,
+            state.labelled.valid.shape[1] if self.problem.config.collect.steps else 0,
             visit_key,
         )
         labelled = aggregate.append(state.labelled, visited, state.labels)
@@ -665,7 +673,8 @@ class Evaluation:
         count, episodes = everywhere.shape[0], 2
         actors = jax.tree.map(lambda x: x[:, 0], finished)
         keys = jax.random.split(collect_key, count)
-        played = jax.vmap(lambda actor, k: collect(self.problem.engine, everywhere, episodes, actor, k))(actors, keys)
+        engine, kept = self.problem.engine, self.problem.config.collect.steps
+        played = jax.vmap(lambda actor, k: collect(engine, everywhere, episodes, kept, actor, k))(actors, keys)
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), played)
         first = jax.tree.map(lambda x: x[:, : self.problem.engine.family.probe_steps], flat[:5])
         z_d = jax.vmap(adapter.body.dynamics.encode)(first[0], first[1], first[3], first[4])

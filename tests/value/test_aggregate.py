@@ -192,7 +192,7 @@ def test_labels_are_the_experts_decisions_at_visited_states(point, checks_off):
     experts = make_actors(4, point.observation, point.action, jax.random.key(1))
     bank = jax.random.normal(jax.random.key(2), (4, 2, 3))
     bank = bank / jnp.linalg.norm(bank, axis=-1, keepdims=True)
-    visit = jax.jit(lambda *given: visit_and_label(engine, contexts, *given, count, jax.random.key(3)))
+    visit = jax.jit(lambda *given: visit_and_label(engine, contexts, *given, count, 0, jax.random.key(3)))
     made = visit(body, experts, bank)
     z_pi, observation, decision = (np.asarray(x) for x in made[:3])
     assert observation.shape == decision.shape == (count, point.horizon - point.probe_steps, 1)

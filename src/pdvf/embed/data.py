@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from pdvf.engines.base import Engine
 from pdvf.families.base import Array
 from pdvf.rl.networks import Actor
-from pdvf.rl.rollout import begin, play
+from pdvf.rl.rollout import begin, play, thin
 
 
 class Trajectories(NamedTuple):
-    """Episodes of C policies in E environments, J each: [C, E, J, T, ...].
+    """Episodes of C policies in E environments, J each: [C, E, J, T, ...], whole or thinned to T steps.
 
     The policies acted with exploration noise, so that the dynamics are seen around their paths; `decision` is what
     each policy would have done without it, which is what the policy autoencoder is to reproduce.
@@ -28,8 +28,11 @@ class Trajectories(NamedTuple):
     returns: Array  # [C, E, J]
 
 
-def collect(engine: Engine, contexts: Array, episodes: int, actor: Actor, key: Array) -> Trajectories:
-    """J episodes of one policy in each context [E, c]: the leading axis C is left to `vmap`."""
+def collect(engine: Engine, contexts: Array, episodes: int, kept: int, actor: Actor, key: Array) -> Trajectories:
+    """J episodes of one policy in each context [E, c]: the leading axis C is left to `vmap`.
+
+    Of each episode the first N_d steps and others at random are kept, `kept` in all, or everything if that is 0.
+    """
     begin_key, play_key = jax.random.split(key)
     flat = jnp.repeat(contexts, episodes, axis=0)
 
@@ -40,6 +43,8 @@ def collect(engine: Engine, contexts: Array, episodes: int, actor: Actor, key: A
     started = begin(engine, flat, begin_key)
     ended, steps = play(engine, flat, started, act, play_key, engine.family.horizon)
     assert steps is not None
+    if kept:
+        steps = thin(steps, steps.valid, kept, engine.family.probe_steps, jax.random.fold_in(play_key, 1))
 
     def arrange(x: Array) -> Array:
         """[T, E * J, ...] to [E, J, T, ...]."""

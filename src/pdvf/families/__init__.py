@@ -1,17 +1,41 @@
 """Families of environments and the registry of their names."""
 
 from collections.abc import Callable
+from typing import Any
 
 from pdvf.config import Config
-from pdvf.families.base import Box, Family, NativeFamily, Outcome, Split
+from pdvf.families.ant_legs import AntLegs
+from pdvf.families.ant_wind import AntWind
+from pdvf.families.base import Box, Family, MujocoFamily, NativeFamily, Outcome, Physics, Split
 from pdvf.families.spaceship import Spaceship
+from pdvf.families.swimmer import Swimmer
 
-REGISTRY: dict[str, Callable[[Config], Family]] = {"spaceship": lambda config: Spaceship(config.environment)}
+REGISTRY: dict[str, Callable[[Any], Family]] = {
+    "spaceship": Spaceship,
+    "swimmer": Swimmer,
+    "ant-wind": AntWind,
+    "ant-legs": AntLegs,
+}
+"""Name: family, made from its options."""
 
 
 def make_family(config: Config) -> Family:
     """The family that a configuration names."""
-    return REGISTRY[config.family](config)
+    return REGISTRY[config.family](config.environment)
 
 
-__all__ = ["REGISTRY", "Box", "Family", "NativeFamily", "Outcome", "Spaceship", "Split", "make_family"]
+__all__ = [
+    "REGISTRY",
+    "AntLegs",
+    "AntWind",
+    "Box",
+    "Family",
+    "MujocoFamily",
+    "NativeFamily",
+    "Outcome",
+    "Physics",
+    "Spaceship",
+    "Split",
+    "Swimmer",
+    "make_family",
+]

@@ -6,10 +6,13 @@ and how many steps N_d may be spent on finding out which dynamics it is in. It d
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
+
+if TYPE_CHECKING:
+    import mujoco
 
 Array = jax.Array
 State = Any  # a pytree; what it holds is the family's business
@@ -99,4 +102,49 @@ class NativeFamily(Family, Protocol):
 
     def transition(self, context: Array, state: State, action: Array) -> tuple[State, Array, Array]:
         """State, reward and end of the task after one action [a]."""
+        ...
+
+
+class Physics(NamedTuple):
+    """What the task sees of a MuJoCo model: positions [nq] and velocities [nv]."""
+
+    qpos: Array
+    qvel: Array
+
+
+@runtime_checkable
+class MujocoFamily(Family, Protocol):
+    """A family whose environments are variants of one MuJoCo model; every MuJoCo engine simulates it.
+
+    A context may change any number of the model, but not which bodies, joints, geoms and actuators it has, nor the
+    pose it rests in. Task functions are JAX code for one environment.
+    """
+
+    @property
+    def frame_skip(self) -> int:
+        """Steps of the simulator in one step of the agent."""
+        ...
+
+    def base(self) -> mujoco.MjSpec:
+        """A fresh specification of the model that the variants have in common."""
+        ...
+
+    def edit(self, spec: mujoco.MjSpec, context: np.ndarray) -> None:
+        """Changes a specification into the variant of a context [c]."""
+        ...
+
+    def start(self, key: Array, rest: Physics) -> Physics:
+        """A state at the start of an episode, given the model's rest pose and velocities of 0."""
+        ...
+
+    def observe(self, physics: Physics) -> Array:
+        """Observation [o] of a state."""
+        ...
+
+    def reward(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Reward [] of a step with this action [a], inside its bounds."""
+        ...
+
+    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Whether the task ended [] with this step."""
         ...

@@ -30,8 +30,8 @@ from pdvf.families.spaceship import Spaceship
 
 Context = int | Mapping[str, float]
 """An environment's number as in the paper, or a hidden context by name."""
-Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From a context [c] and the observations so far [t, o] to a picture [height, width, 3] of bytes."""
+Draw = Callable[[np.ndarray, State, np.ndarray], np.ndarray]
+"""From a context [c], a state and the observations so far [t, o] to a picture [height, width, 3] of bytes."""
 
 
 class _Compiled(NamedTuple):
@@ -136,7 +136,7 @@ class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             return None
         if not self._path:
             raise gymnasium.error.ResetNeeded("render was called before reset; call reset first")
-        return self._draw(self._context, np.stack(self._path))
+        return self._draw(self._context, self._state, np.stack(self._path))
 
     def _info(self) -> dict[str, Any]:
         values = zip(self.family.context_names, self._context, strict=True)
@@ -181,6 +181,7 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         self.action_space = batch_space(self.single_action_space, num_envs)
         resolved = [_resolve(family, one, split_seed) for one in given]
         self._numbers = np.array([number or 0 for number, _ in resolved])
+        self._numbered = np.array([number is not None for number, _ in resolved])
         self._contexts = np.stack([one for _, one in resolved])
         self._states: State = None
         self._times = np.zeros(num_envs, np.int32)
@@ -226,7 +227,7 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
             "context": context,
             "_context": np.ones(self.num_envs, bool),
             "environment": self._numbers.copy(),
-            "_environment": self._numbers > 0,
+            "_environment": self._numbered.copy(),
         }
 
 
@@ -247,7 +248,7 @@ class SpaceshipEnv(FamilyEnv):
             family,
             context,
             split_seed=split_seed,
-            draw=lambda hidden, path: draw_room(family, hidden, path),
+            draw=lambda hidden, _, path: draw_room(family, hidden, path),
             render_mode=render_mode,
         )
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.config import SpaceshipOptions
+from pdvf.environments import SpaceshipOptions
+from pdvf.families import circle
 from pdvf.families.base import Array, Box, Split
 
 
@@ -58,20 +59,11 @@ class Spaceship:
 
     def train(self, seed: int) -> Split:
         """Environments 1 to 15."""
-        return self._split(seed, 1, self.options.train_environments)
+        return circle.train(self.options, seed)
 
     def test(self, seed: int) -> Split:
         """Environments 16 to 20."""
-        return self._split(seed, self.options.train_environments + 1, self.options.environments)
-
-    def _split(self, seed: int, first: int, last: int) -> Split:
-        numbers = np.arange(1, self.options.environments + 1)
-        offset = np.zeros(numbers.shape)
-        if self.options.sampling == "interval":  # one draw for the whole circle, so that splits never overlap
-            offset = np.random.default_rng(seed).uniform(size=numbers.shape)
-        angles = (numbers - 1 + offset) * 2 * np.pi / self.options.environments
-        chosen = slice(first - 1, last)
-        return Split(tuple(int(n) for n in numbers[chosen]), angles[chosen, None].astype(np.float32))
+        return circle.test(self.options, seed)
 
     def initial_state(self, key: Array, context: Array) -> SpaceshipState:
         """The ship rests at the start; nothing is random."""

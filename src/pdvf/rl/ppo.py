@@ -18,6 +18,7 @@ from pdvf.families.base import Array, State
 from pdvf.rl.gae import advantages
 from pdvf.rl.networks import Actor, Critic, Scaler, make_actor_critic
 from pdvf.rl.rollout import where
+from pdvf.rl.running import Spread, discounted_returns, widen
 
 
 class TrainState(NamedTuple):
@@ -32,6 +33,8 @@ class TrainState(NamedTuple):
     returns: Array  # [n] return of the episode under way
     key: Array
     update: Array  # [] updates made
+    discounted: Array  # [n] discounted return so far, for the scale of rewards
+    spread: Spread  # of discounted returns
 
 
 class Batch(NamedTuple):
@@ -62,16 +65,19 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
     n = options.environments
     simulator, observation = engine.reset(jax.random.split(reset_key, n), jnp.tile(context, (n, 1)))
     zeros = jnp.zeros(n)
+    time = jnp.arange(n, dtype=jnp.int32) * family.horizon // n if options.stagger else zeros.astype(jnp.int32)
     return TrainState(
         actor,
         critic,
         _optimiser(options).init(_trainable((actor, critic))),
         simulator,
         observation,
-        zeros.astype(jnp.int32),
+        time,
         zeros,
         key,
         jnp.zeros((), jnp.int32),
+        zeros,
+        Spread.none(),
     )
 
 
@@ -88,6 +94,7 @@ def train(
         key, collect_key = jax.random.split(state.key)
         state, batch, episode_return, episodes = _collect(engine, options, context, state, collect_key)
         state, policy_loss, value_loss = _learn(options, state, batch, shuffle)
+        state = _rescale(options, state, batch)
         state = state._replace(key=key, update=state.update + 1)
         std = jnp.mean(jnp.exp(state.actor.log_std))
         return state, Metrics(episode_return, episodes, policy_loss, value_loss, std)
@@ -141,6 +148,10 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
     carry = (state.simulator, state.observation, state.time, state.returns)
     carry, rows = jax.lax.scan(step, carry, (noise, reset_keys))
     observation, action, following, reward, terminated, stopped, returns = rows
+    if options.normalise_rewards:
+        discounted, all_ = discounted_returns(state.discounted, reward, stopped, options.discount)
+        state = state._replace(discounted=discounted, spread=widen(state.spread, all_[..., None]))
+        reward = reward / (state.spread.std[0] + 1e-4)
     value = jax.vmap(jax.vmap(state.critic))
     values = value(observation)
     advantage = advantages(reward, values, value(following), terminated, stopped, options.discount, options.gae_lambda)
@@ -177,6 +188,20 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
     actor, critic = networks
     policy_loss, value_loss = (jnp.mean(x) for x in losses)
     return state._replace(actor=actor, critic=critic, optimiser=optimiser_state), policy_loss, value_loss
+
+
+def _rescale(options: PPOOptions, state: TrainState, batch: Batch) -> TrainState:
+    """Both networks scale observations by all that the policy has seen, from the next update on."""
+    if not options.normalise_observations:
+        return state
+    seen = state.update.astype(jnp.float32) * options.environments * options.rollout
+    scaler = state.actor.observation
+    now = widen(Spread(seen, scaler.centre, scaler.width**2), batch.observation)
+    scaler = Scaler(now.mean, jnp.maximum(now.std, 1e-3))
+    return state._replace(
+        actor=eqx.tree_at(lambda a: a.observation, state.actor, scaler),
+        critic=eqx.tree_at(lambda c: c.observation, state.critic, scaler),
+    )
 
 
 def _optimiser(options: PPOOptions) -> optax.GradientTransformation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from pdvf.rl.networks import Scaler
 
 Act = Callable[[Array, Array], Array]
 """From observations [n, o] and a key to scaled actions [n, a]; they are clipped to -1 and 1."""
+
+
+Tree = TypeVar("Tree")
 
 
 class Episodes(NamedTuple):
@@ -66,6 +69,18 @@ def play(
 def where(condition: Array, a: Array, b: Array) -> Array:
     """Rows of a [n, ...] where the condition [n] holds, else of b."""
     return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
+
+
+def thin(steps: Tree, valid: Array, kept: int, first: int, key: Array) -> Tree:
+    """`kept` steps of each of n episodes, [T, n, ...] to [kept, n, ...] in their order.
+
+    The first ones are among them, the others are drawn from the valid ones [T, n]; only where there are too few of
+    these do invalid ones, which come last, fill up.
+    """
+    time = jnp.arange(valid.shape[0])[:, None]
+    rank = jnp.where(time < first, -1.0, jnp.where(valid, jax.random.uniform(key, valid.shape), 2.0))
+    chosen = jnp.sort(jnp.argsort(rank, axis=0)[:kept], axis=0)
+    return jax.tree.map(lambda x: x[chosen, jnp.arange(x.shape[1])], steps)
 
 
 def episode_returns(engine: Engine, contexts: Array, act: Act, key: Array) -> Array:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pdvf.runs.errors import RunError
 from pdvf.runs.progress import Progress
 from pdvf.runs.store import RunStore
 
@@ -74,6 +75,7 @@ def run_phase(
         for stage in range(done, phase.stages):
             stage_began = time.perf_counter()
             state, made = jax.block_until_ready(phase.advance(state, stage))
+            _finite(phase.name, stage, state)
             history.append({name: np.asarray(value).tolist() for name, value in made.items()})
             metrics = {name: float(np.nanmean(np.asarray(value))) for name, value in made.items()}
             if "steps" in metrics:
@@ -107,6 +109,18 @@ def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, 
     state = store.load(name, jax.eval_shape(phase.start))
     info = store.info(name)
     return done, list(info["history"]), float(info["seconds"]), state
+
+
+def _finite(phase: str, stage: int, state: Any) -> None:
+    """Raises where a stage computed NaN: a simulator's buffers were too small, or learning diverged."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and bool(jnp.any(jnp.isnan(leaf))):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise RunError(
+                f"stage {stage + 1} of {phase} computed NaN in {name}, expected numbers: the simulator lost contacts "
+                "(it says so above) or does not know a context, or learning diverged; try another engine or a smaller "
+                "learning rate"
+            )
 
 
 def _strong(tree: State) -> State:

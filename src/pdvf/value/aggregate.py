@@ -15,6 +15,7 @@ from pdvf.embed.policy import PolicyDecoder, blur
 from pdvf.engines.base import Engine
 from pdvf.families.base import Array
 from pdvf.rl.networks import Actor
+from pdvf.rl.rollout import thin
 from pdvf.value.body import Body, Scores
 from pdvf.value.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
 
@@ -149,11 +150,12 @@ def make_members(observation, z_d: int, z_pi: int, options: ValueOptions, key: A
 
 
 def visit_and_label(
-    engine: Engine, contexts: Array, body: Body, experts: Actor, bank: Array, count: int, key: Array
+    engine: Engine, contexts: Array, body: Body, experts: Actor, bank: Array, count: int, kept: int, key: Array
 ) -> Labelled:
     """States visited by decoded training embeddings, labelled by the expert each embedding came from.
 
-    `experts` are [C, ...] and `bank` [C, E, e] holds their embeddings; `count` episodes are played.
+    `experts` are [C, ...] and `bank` [C, E, e] holds their embeddings; `count` episodes are played and `kept` steps
+    of each are labelled, all of them if that is 0.
     """
     choose_key, probe_key, play_key = jax.random.split(key, 3)
     limits = jnp.array([bank.shape[0], bank.shape[1], contexts.shape[0]])
@@ -162,6 +164,8 @@ def visit_and_label(
     probed = body.begin(engine, flat, probe_key)
     _, steps = body.finish(engine, flat, probed, z_pi, play_key, record=True)
     assert steps is not None
+    if kept:
+        steps = thin(steps, steps.valid, kept, 0, jax.random.fold_in(play_key, 1))
     observation, valid = jnp.moveaxis(steps.observation, 0, 1), steps.valid.T
     chosen = jax.tree.map(lambda x: x[policy], experts)
     decision = jax.vmap(lambda actor, s: jax.vmap(actor.act)(s))(chosen, observation)

@@ -1,0 +1,45 @@
+"""How options are checked when they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message says what was given and what was expected."""
+
+
+def require(condition: bool, name: str, given: Any, expected: str) -> None:
+    """Raises unless the condition holds."""
+    if not condition:
+        raise ConfigError(f"{name} is {given!r}, expected {expected}")
+
+
+def positive(options: Any, *names: str) -> None:
+    """Raises unless these options are numbers above 0."""
+    for name in names:
+        value = getattr(options, name)
+        require(value > 0, f"{type(options).__name__}.{name}", value, "a number above 0")
+
+
+def circle(options: Any) -> None:
+    """Raises unless a family on a circle of dynamics has training and test environments and room for probing."""
+    require(options.sampling in ("grid", "interval"), "environment.sampling", options.sampling, "'grid' or 'interval'")
+    require(
+        0 < options.train_environments < options.environments,
+        "environment.train_environments",
+        options.train_environments,
+        f"between 1 and environments - 1 = {options.environments - 1}",
+    )
+    episode(options)
+
+
+def episode(options: Any) -> None:
+    """Raises unless an episode is a whole number of steps and longer than its probing."""
+    require(isinstance(options.horizon, int), "environment.horizon", options.horizon, "a whole number")
+    require(
+        0 < options.probe_steps < options.horizon,
+        "environment.probe_steps",
+        options.probe_steps,
+        f"between 1 and horizon - 1 = {options.horizon - 1}",
+    )

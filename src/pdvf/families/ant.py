@@ -1,0 +1,68 @@
+"""What the two Ant families share: Gymnasium's v3 task on four legs with eight motors, walk along +x.
+
+With dt the time of a step of the agent, x and z the torso's position and a the action, clipped to [-1, 1]^8:
+
+    reward = (x' - x) / dt + healthy_reward - control_cost * |a|^2
+
+The episode ends when z leaves `healthy_height` or the state is no longer finite (the step that ends it still earns
+`healthy_reward`, as in v3). There are no contact costs: v3 has them, but they are always 0 in the simulator it was
+used with. Positions start at rest plus uniform noise from [-noise, noise], velocities normal with standard deviation
+`noise`. The observation is all positions but x and y, then all velocities: 27 numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.environments import AntOptions
+from pdvf.families.base import Array, Box, Physics
+from pdvf.families.mujoco import asset
+
+if TYPE_CHECKING:
+    import mujoco
+
+OBSERVATION = Box(np.full(27, -np.inf, np.float32), np.full(27, np.inf, np.float32))
+ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
+
+
+def base(options: AntOptions) -> mujoco.MjSpec:
+    """The model as it comes with Gymnasium."""
+    import mujoco
+
+    spec = asset("ant.xml")
+    spec.option.timestep = options.timestep
+    cones = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
+    spec.option.cone = cones[options.cone]
+    return spec
+
+
+def start(options: AntOptions, key: Array, rest: Physics) -> Physics:
+    """Rest, with uniform noise on positions and normal noise on velocities."""
+    keys, noise = jax.random.split(key), options.noise
+    return Physics(
+        rest.qpos + jax.random.uniform(keys[0], rest.qpos.shape, minval=-noise, maxval=noise),
+        rest.qvel + noise * jax.random.normal(keys[1], rest.qvel.shape),
+    )
+
+
+def observe(physics: Physics) -> Array:
+    """Everything but the place [27]."""
+    return jnp.concatenate([physics.qpos[2:], physics.qvel])
+
+
+def reward(options: AntOptions, before: Physics, after: Physics, action: Array) -> Array:
+    """Speed along x and being there, less the cost of the action; 0 speed where the simulator has diverged."""
+    speed = (after.qpos[0] - before.qpos[0]) / (options.timestep * options.frame_skip)
+    speed = jnp.where(jnp.isfinite(speed), speed, 0.0)
+    return speed + options.healthy_reward - options.control_cost * jnp.sum(action**2)
+
+
+def terminated(options: AntOptions, after: Physics) -> Array:
+    """Whether the torso is too low or too high, or the simulator has diverged."""
+    low, high = options.healthy_height
+    finite = jnp.all(jnp.isfinite(after.qpos)) & jnp.all(jnp.isfinite(after.qvel))
+    return ~(finite & (after.qpos[2] >= low) & (after.qpos[2] <= high))

@@ -1,0 +1,107 @@
+"""Ant with other legs (section 4.2 and appendix D.4): the hidden context is the lengths of four legs and ankles.
+
+A length is what the model writes: a limb of length l goes from its joint to (+-l, +-l), so it is sqrt(2) l long.
+Mass and inertia follow from the shape. Training environments have medium legs and ankles that are short, medium or
+long in every combination up to the order of the legs, but not all alike: 12, numbered 0 to 11. In test environments
+12 to 15 all four legs are alike: legs short or long, ankles short or long. The task is in `families/ant.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pdvf.environments import AntLegsOptions
+from pdvf.families import ant
+from pdvf.families.base import Array, Box, Physics, Split
+
+if TYPE_CHECKING:
+    import mujoco
+
+LIMBS = (  # geoms of upper and lower leg, and where the leg points
+    ("left_leg_geom", "left_ankle_geom", (1, 1)),
+    ("right_leg_geom", "right_ankle_geom", (-1, 1)),
+    ("back_leg_geom", "third_ankle_geom", (-1, -1)),
+    ("rightback_leg_geom", "fourth_ankle_geom", (1, -1)),
+)
+
+
+@dataclass(frozen=True)
+class AntLegs:
+    """The Ant-legs family; every constant is an option with the paper's default."""
+
+    options: AntLegsOptions = field(default_factory=AntLegsOptions)
+    name = "ant-legs"
+    context_names = ("leg_1", "leg_2", "leg_3", "leg_4", "ankle_1", "ankle_2", "ankle_3", "ankle_4")
+
+    @property
+    def observation(self) -> Box:
+        """Positions but x and y, and velocities; no bounds."""
+        return ant.OBSERVATION
+
+    @property
+    def action(self) -> Box:
+        """Torques of the eight joints, in units of the motors."""
+        return ant.ACTION
+
+    @property
+    def horizon(self) -> int:
+        """Steps until an episode ends anyway."""
+        return self.options.horizon
+
+    @property
+    def probe_steps(self) -> int:
+        """N_d."""
+        return self.options.probe_steps
+
+    @property
+    def frame_skip(self) -> int:
+        """Steps of the simulator in one step of the agent."""
+        return self.options.frame_skip
+
+    def train(self, seed: int) -> Split:
+        """Environments 0 to 11."""
+        del seed
+        ankles = itertools.combinations_with_replacement(self.options.ankles, 4)
+        bodies = [(self.options.legs[1],) * 4 + four for four in ankles if len(set(four)) > 1]
+        return Split(tuple(range(len(bodies))), np.array(bodies, np.float32))
+
+    def test(self, seed: int) -> Split:
+        """Environments 12 to 15."""
+        first = len(self.train(seed).numbers)
+        ends = itertools.product(self.options.legs[::2], self.options.ankles[::2])
+        bodies = [(leg,) * 4 + (ankle,) * 4 for leg, ankle in ends]
+        return Split(tuple(range(first, first + len(bodies))), np.array(bodies, np.float32))
+
+    def base(self) -> mujoco.MjSpec:
+        """The ant with its own legs."""
+        return ant.base(self.options)
+
+    def edit(self, spec: mujoco.MjSpec, context: np.ndarray) -> None:
+        """Stretches the limbs; what hangs on an upper leg moves with its end."""
+        lengths = np.asarray(context, np.float64).round(6)  # 0.2 and not the nearest float32
+        for (leg, ankle, (x, y)), leg_length, ankle_length in zip(LIMBS, lengths[:4], lengths[4:], strict=True):
+            upper, lower = spec.geom(leg), spec.geom(ankle)
+            upper.fromto = np.array([0, 0, 0, x * leg_length, y * leg_length, 0])
+            lower.fromto = np.array([0, 0, 0, x * ankle_length, y * ankle_length, 0])
+            lower.parent.pos = np.array([x * leg_length, y * leg_length, 0])
+
+    def start(self, key: Array, rest: Physics) -> Physics:
+        """Rest with noise."""
+        return ant.start(self.options, key, rest)
+
+    def observe(self, physics: Physics) -> Array:
+        """Everything but the place [27]."""
+        return ant.observe(physics)
+
+    def reward(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Speed along x and being there, less the cost of the action."""
+        return ant.reward(self.options, before, after, action)
+
+    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Whether the ant has fallen."""
+        del before, action
+        return ant.terminated(self.options, after)

@@ -1,0 +1,109 @@
+"""Swimmer in a hidden current (section 4.2 and appendix D.2): three links, two motors, swim along +x.
+
+The model is Gymnasium's (v3 and later share it). The hidden context is an angle d; the fluid moves with velocity
+radius * (cos d, sin d, 0), which is MuJoCo's `wind`. A step of the agent is `frame_skip` steps of the simulator. With
+dt the time of a step of the agent, x the torso's position and a the action, clipped to [-1, 1]^2:
+
+    reward = forward_reward * (x' - x) / dt - control_cost * |a|^2
+
+Nothing but the horizon ends an episode. Positions and velocities start at rest, each plus noise drawn uniformly from
+[-noise, noise]. The observation is all positions but x and y, then all velocities: 8 numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.environments import SwimmerOptions
+from pdvf.families import circle
+from pdvf.families.base import Array, Box, Physics, Split
+from pdvf.families.mujoco import asset
+
+if TYPE_CHECKING:
+    import mujoco
+
+
+@dataclass(frozen=True)
+class Swimmer:
+    """The Swimmer family; every constant is an option with the paper's default."""
+
+    options: SwimmerOptions = field(default_factory=SwimmerOptions)
+    name = "swimmer"
+    context_names = ("angle",)
+
+    @property
+    def observation(self) -> Box:
+        """Three angles, then velocities of x, y and the angles; no bounds."""
+        return Box(np.full(8, -np.inf, np.float32), np.full(8, np.inf, np.float32))
+
+    @property
+    def action(self) -> Box:
+        """Torques of the two joints, in units of the motors."""
+        return Box(-np.ones(2, np.float32), np.ones(2, np.float32))
+
+    @property
+    def horizon(self) -> int:
+        """Steps until an episode ends."""
+        return self.options.horizon
+
+    @property
+    def probe_steps(self) -> int:
+        """N_d."""
+        return self.options.probe_steps
+
+    @property
+    def frame_skip(self) -> int:
+        """Steps of the simulator in one step of the agent."""
+        return self.options.frame_skip
+
+    def train(self, seed: int) -> Split:
+        """Environments 1 to 15."""
+        return circle.train(self.options, seed)
+
+    def test(self, seed: int) -> Split:
+        """Environments 16 to 20."""
+        return circle.test(self.options, seed)
+
+    def base(self) -> mujoco.MjSpec:
+        """The model in a fluid at rest."""
+        spec = asset("swimmer.xml")
+        spec.option.timestep = self.options.timestep
+        spec.option.density = self.options.density
+        spec.option.viscosity = self.options.viscosity
+        return spec
+
+    def edit(self, spec: mujoco.MjSpec, context: np.ndarray) -> None:
+        """The fluid moves."""
+        spec.option.wind = wind(self.options.radius, context)
+
+    def start(self, key: Array, rest: Physics) -> Physics:
+        """Rest, with uniform noise on everything."""
+        keys, noise = jax.random.split(key), self.options.noise
+        return Physics(
+            rest.qpos + jax.random.uniform(keys[0], rest.qpos.shape, minval=-noise, maxval=noise),
+            rest.qvel + jax.random.uniform(keys[1], rest.qvel.shape, minval=-noise, maxval=noise),
+        )
+
+    def observe(self, physics: Physics) -> Array:
+        """Everything but the place [8]."""
+        return jnp.concatenate([physics.qpos[2:], physics.qvel])
+
+    def reward(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Speed along x, less the cost of the action."""
+        speed = (after.qpos[0] - before.qpos[0]) / (self.options.timestep * self.options.frame_skip)
+        return self.options.forward_reward * speed - self.options.control_cost * jnp.sum(action**2)
+
+    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Never."""
+        del before, after, action
+        return jnp.zeros((), bool)
+
+
+def wind(radius: float, context: np.ndarray) -> np.ndarray:
+    """Velocity [3] of the fluid for an angle [1]."""
+    return radius * np.array([np.cos(context[0]), np.sin(context[0]), 0.0])
