@@ -274,6 +274,43 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
+class MethodOptions:
+    """Baselines and ablations (section 4.3, appendices A.3 and C)."""
+
+    steps: int = 3_000_000
+    """Environment steps of each policy that a baseline trains."""
+    clusters: int = 5
+    """K of Kmeans."""
+    meta_batch: int = 20
+    """MAML: environments whose episodes are played at once."""
+    meta_batches: int = 10
+    """MAML: minibatches of one pass over them."""
+    meta_step: float = 0.1
+    """MAML: size of the gradient step at test time before training; it is learned, one for each weight."""
+    recurrent_environments: int = 64
+    """RL2: episodes played at once; few and long sequences would leave most of a machine idle."""
+    recurrent_rollout: int = 64
+    """RL2: steps of each between two updates, through which gradients flow back."""
+    recurrent_minibatches: int = 4
+    """RL2: minibatches of one pass, each of whole sequences."""
+    history: int = 16
+    """RMA: most recent transitions from which the context is estimated."""
+    estimation_rounds: int = 3
+    """RMA: rounds of playing and regression; the first is played with the true context, the others with estimates."""
+    estimation_updates: int = 2000
+    """RMA: gradient steps of the regression in each round."""
+
+    def __post_init__(self) -> None:
+        _positive(self, *(f.name for f in dataclasses.fields(self)))
+        _require(
+            self.recurrent_environments % self.recurrent_minibatches == 0,
+            "methods.recurrent_minibatches",
+            self.recurrent_minibatches,
+            f"a divisor of recurrent_environments = {self.recurrent_environments}",
+        )
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that decides the result of a run."""
 
@@ -292,10 +329,25 @@ class Config:
     policy: PolicyAutoencoderOptions = field(default_factory=PolicyAutoencoderOptions)
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
+    methods: MethodOptions = field(default_factory=MethodOptions)
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
+        m, ppo = self.methods, self.ppo
+        most = max(max(ppo.environments, m.meta_batch) * ppo.rollout, m.recurrent_environments * m.recurrent_rollout)
+        _require(
+            m.steps >= most * ppo.checkpoints,
+            "methods.steps",
+            m.steps,
+            f"at least {most * ppo.checkpoints}: ppo.checkpoints updates of the method with the largest one",
+        )
+        _require(
+            m.meta_batch * ppo.rollout % m.meta_batches == 0,
+            "methods.meta_batches",
+            m.meta_batches,
+            f"a divisor of meta_batch * ppo.rollout = {m.meta_batch * ppo.rollout}",
+        )
 
 
 ENVIRONMENT_OPTIONS: dict[str, type] = {"spaceship": SpaceshipOptions}
@@ -325,6 +377,7 @@ def preset(family: str, name: str) -> Config:
         dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
         value=replace(paper.value, epochs=8, stages=12, stage_epochs=2, batch=512, decoder_rounds=2, decoder_epochs=40),
+        methods=replace(paper.methods, steps=983_040),
     )
     if name == "quick":
         return quick
@@ -348,6 +401,14 @@ def preset(family: str, name: str) -> Config:
             decoder_epochs=5,
         ),
         evaluate=EvaluateOptions(episodes=2),
+        methods=replace(
+            quick.methods,
+            steps=16_384,
+            recurrent_environments=16,
+            recurrent_rollout=32,
+            estimation_rounds=2,
+            estimation_updates=50,
+        ),
     )
 
 

@@ -5,6 +5,7 @@ Section 3.2 and appendices A.3, B and C of the paper.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,10 +15,14 @@ import optax
 
 from pdvf.config import PPOOptions
 from pdvf.engines.base import Engine
-from pdvf.families.base import Array, State
+from pdvf.families.base import Array, Box, State
 from pdvf.rl.gae import advantages
 from pdvf.rl.networks import Actor, Critic, Scaler, make_actor_critic
 from pdvf.rl.rollout import where
+
+
+MakeNetworks = Callable[[Box, Box, int, Array], tuple[Any, Any]]
+"""From bounds of observation and action, width and key to an actor and a critic, called as those of `networks` are."""
 
 
 class TrainState(NamedTuple):
@@ -54,18 +59,20 @@ class Metrics(NamedTuple):
     std: Array
 
 
-def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) -> TrainState:
-    """A fresh policy for the environment with this context [c]."""
+def initialise(
+    engine: Engine, options: PPOOptions, context: Array, key: Array, make_networks: MakeNetworks = make_actor_critic
+) -> TrainState:
+    """A fresh policy for the environment with this context [c]; `make_networks` makes its actor and critic."""
     network_key, reset_key, key = jax.random.split(key, 3)
     family = engine.family
-    actor, critic = make_actor_critic(family.observation, family.action, options.hidden, network_key)
+    actor, critic = make_networks(family.observation, family.action, options.hidden, network_key)
     n = options.environments
     simulator, observation = engine.reset(jax.random.split(reset_key, n), jnp.tile(context, (n, 1)))
     zeros = jnp.zeros(n)
     return TrainState(
         actor,
         critic,
-        _optimiser(options).init(_trainable((actor, critic))),
+        make_optimiser(options).init(_trainable((actor, critic))),
         simulator,
         observation,
         zeros.astype(jnp.int32),
@@ -158,7 +165,7 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
     centred = batch.advantage - jnp.mean(batch.advantage)
     batch = batch._replace(advantage=centred / (jnp.std(batch.advantage) + 1e-12))
     size = batch.advantage.shape[0]
-    optimiser = _optimiser(options)
+    optimiser = make_optimiser(options)
     trainable, fixed = eqx.partition((state.actor, state.critic), _is_trainable((state.actor, state.critic)))
 
     def minibatch(carry, chosen: Batch):
@@ -179,7 +186,7 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
     return state._replace(actor=actor, critic=critic, optimiser=optimiser_state), policy_loss, value_loss
 
 
-def _optimiser(options: PPOOptions) -> optax.GradientTransformation:
+def make_optimiser(options: PPOOptions) -> optax.GradientTransformation:
     """Adam with a step size that falls linearly to 0 over the whole training.
 
     Its epsilon of 1e-5 is part of the recipe: while returns are far below it, the critic hardly moves.
