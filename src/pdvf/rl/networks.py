@@ -89,8 +89,21 @@ def _layers(inputs: int, hidden: int, outputs: int, last: float, key: Array) -> 
 def _orthogonal(inputs: int, outputs: int, gain: float, key: Array) -> eqx.nn.Linear:
     linear_key, weight_key = jax.random.split(key)
     linear = eqx.nn.Linear(inputs, outputs, key=linear_key)
-    weight = jax.nn.initializers.orthogonal(gain)(weight_key, (outputs, inputs))
+    tall = jax.random.normal(weight_key, (max(inputs, outputs), min(inputs, outputs)))
+    basis = _orthonormal(tall)
+    weight = gain * (basis if outputs >= inputs else basis.T)
     return eqx.tree_at(lambda m: (m.weight, m.bias), linear, (weight, jnp.zeros(outputs)))
+
+
+@jax.custom_batching.sequential_vmap
+def _orthonormal(tall: Array) -> Array:
+    """Columns [m, n] of unit length at right angles, uniformly drawn when `tall` is normal.
+
+    One matrix after the other: several batched QR decompositions in one program can wait for each other forever on a
+    machine with as many cores as there are of them (docs/decisions/0002-two-cores.md).
+    """
+    q, r = jnp.linalg.qr(tall)
+    return q * jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0)
 
 
 def _feed_forward(layers: tuple[eqx.nn.Linear, ...], x: Array) -> Array:
