@@ -2,6 +2,8 @@
 
 pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them where RUN was stopped
 pdvf init spaceship --preset quick --out RUN    only writes the configuration
+pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
+                                                every baseline and ablation beside PD-VF
 pdvf train|collect|embed|fit|evaluate RUN       one phase
 pdvf report RUN                                 figures and RUN/report.html
 pdvf list                                       families, presets, methods
@@ -9,14 +11,12 @@ pdvf list                                       families, presets, methods
 
 from __future__ import annotations
 
-import csv
-import io
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import tyro
 
@@ -25,11 +25,6 @@ from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, Config, ConfigError, from_
 from pdvf.runs.errors import RunError
 
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
-METHODS = {
-    "pd-vf": "policy-dynamics value function (the method)",
-    "nn": "policy of the nearest training environment in z_d (ablation)",
-    "ppo-env": "PPO trained on the very environment it is tested in (upper bound)",
-}
 
 
 @dataclass(frozen=True)
@@ -49,6 +44,18 @@ class RunArguments:
 
 
 @dataclass(frozen=True)
+class CompareArguments(RunArguments):
+    """Every baseline and ablation beside PD-VF, on equal terms: trains what is missing, plays, reports.
+
+    The phases of PD-VF come first where they are missing. The same command on the same folder goes on where it
+    stopped; methods that are finished are left alone.
+    """
+
+    methods: tuple[str, ...] = ()
+    """Methods to compare, as `pdvf list` names them, or Python files (docs/add_a_method.md); all for none."""
+
+
+@dataclass(frozen=True)
 class PhaseArguments:
     """One phase of an existing run."""
 
@@ -56,6 +63,9 @@ class PhaseArguments:
     """Folder of the run, made by `pdvf init` or `pdvf run`."""
     quiet: bool = field(default=False)
     """Show no progress."""
+
+
+Given = TypeVar("Given", bound=RunArguments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,6 +93,7 @@ def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "run": lambda rest: _run("run", rest),
         "init": lambda rest: _run("init", rest),
+        "compare": _compare,
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
         "list": _list,
     }
@@ -101,12 +112,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(command: str, rest: list[str]) -> int:
     """`run` and `init`: the family and the preset decide the defaults that --help shows."""
-    if not rest or rest[0].startswith("-"):
-        raise ConfigError(
-            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}; for example "
-            f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
-        )
-    given = _parse_run(command, rest)
+    given = _parse_run(command, rest, RunArguments)
     if command == "init":
         from pdvf.runs import RunStore
 
@@ -117,14 +123,25 @@ def _run(command: str, rest: list[str]) -> int:
     return 0
 
 
-def _parse_run(command: str, rest: list[str]) -> RunArguments:
+def _compare(rest: list[str]) -> int:
+    given = _parse_run("compare", rest, CompareArguments)
+    _execute(given.out, given.config, _command("compare", rest), PHASE_NAMES, given.quiet, given.methods)
+    return 0
+
+
+def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError(
+            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}; for example "
+            f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
+        )
     family, name = rest[0], _option(rest, "--preset") or "quick"
     defaults = preset(family, name)
     return tyro.cli(
-        RunArguments,
+        arguments,
         prog=f"pdvf {command} {family}",
         args=rest[1:],
-        default=RunArguments(config=defaults, preset=name),
+        default=arguments(config=defaults, preset=name),
         config=(tyro.conf.AvoidSubcommands,),
     )
 
@@ -145,27 +162,41 @@ PHASE_HELP = {
 }
 
 
-def _execute(folder: Path, config: Config | None, command: str, phases: Sequence[str], quiet: bool) -> None:
-    """Runs phases in a run folder, made anew when a configuration is given."""
+def _execute(
+    folder: Path,
+    config: Config | None,
+    command: str,
+    phases: Sequence[str],
+    quiet: bool,
+    methods: Sequence[str] | None = None,
+) -> None:
+    """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are."""
     from pdvf.parallel import use_all_cores
 
     use_all_cores()
+    from pdvf import comparison, pipeline
     from pdvf.runs import RunStore, make_progress
 
+    chosen = None if methods is None else comparison.find_methods(methods)
     store = RunStore.open(folder) if config is None else RunStore.create(folder, to_dict(config), command)
     with store.lock():
         progress = make_progress(quiet)
         for name in phases:
-            if name == "report":
-                from pdvf.reports import write_report
-
-                print(f"report: {write_report(store)}")
-            else:
+            if name != "report":
                 _run_phase(store, name, progress)
+        if chosen is not None:
+            problem = pipeline.Problem(from_dict(store.config))
+            comparison.compare(store, problem, chosen, progress)
+            comparison.write_returns(store, problem)
+        if chosen is not None or "report" in phases:
+            from pdvf.reports import write_report
+
+            print(f"report: {write_report(store)}")
 
 
 def _run_phase(store, name: str, progress) -> None:
     from pdvf import pipeline
+    from pdvf.comparison import write_returns
     from pdvf.runs import run_phase
 
     problem = pipeline.Problem(from_dict(store.config))
@@ -185,32 +216,22 @@ def _run_phase(store, name: str, progress) -> None:
         for artefact in spec.leaves:
             store.verify(artefact)
     if name == "evaluate":
-        _write_returns(store, problem)
-
-
-def _write_returns(store, problem) -> None:
-    from pdvf import pipeline
-
-    evaluation = store.load("evaluation", pipeline.artefact_shapes(problem)["evaluation"])
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("family", "split", "environment", "method", "protocol", "seed", "episode", "return"))
-    for row in pipeline.return_rows(problem.config, evaluation):
-        writer.writerow((*row[:-1], f"{row.value:.6g}"))
-    store.write_text("returns.csv", text.getvalue())
+        write_returns(store, problem)
 
 
 def _list(rest: list[str]) -> int:
     if rest and rest[0] not in ("-h", "--help"):
         raise ConfigError(f"`pdvf list` takes no arguments, given: {' '.join(rest)}")
+    from pdvf.methods import METHODS
+
     for title, entries in (
         ("families", {"spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)"}),
         ("presets", PRESETS),
-        ("methods", METHODS),
+        ("methods", {name: method.text for name, method in METHODS.items()}),
     ):
         print(f"{title}:")
         for name, text in entries.items():
-            print(f"  {name:<10} {text}")
+            print(f"  {name:<13} {text}")
     return 0
 
 

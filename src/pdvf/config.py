@@ -274,7 +274,7 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class MethodOptions:
+class BaselineOptions:
     """Baselines and ablations (section 4.3, appendices A.3 and C)."""
 
     steps: int = 3_000_000
@@ -304,7 +304,7 @@ class MethodOptions:
         _positive(self, *(f.name for f in dataclasses.fields(self)))
         _require(
             self.recurrent_environments % self.recurrent_minibatches == 0,
-            "methods.recurrent_minibatches",
+            "baselines.recurrent_minibatches",
             self.recurrent_minibatches,
             f"a divisor of recurrent_environments = {self.recurrent_environments}",
         )
@@ -329,22 +329,22 @@ class Config:
     policy: PolicyAutoencoderOptions = field(default_factory=PolicyAutoencoderOptions)
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
-    methods: MethodOptions = field(default_factory=MethodOptions)
+    baselines: BaselineOptions = field(default_factory=BaselineOptions)
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
-        m, ppo = self.methods, self.ppo
+        m, ppo = self.baselines, self.ppo
         most = max(max(ppo.environments, m.meta_batch) * ppo.rollout, m.recurrent_environments * m.recurrent_rollout)
         _require(
             m.steps >= most * ppo.checkpoints,
-            "methods.steps",
+            "baselines.steps",
             m.steps,
             f"at least {most * ppo.checkpoints}: ppo.checkpoints updates of the method with the largest one",
         )
         _require(
             m.meta_batch * ppo.rollout % m.meta_batches == 0,
-            "methods.meta_batches",
+            "baselines.meta_batches",
             m.meta_batches,
             f"a divisor of meta_batch * ppo.rollout = {m.meta_batch * ppo.rollout}",
         )
@@ -377,7 +377,7 @@ def preset(family: str, name: str) -> Config:
         dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
         value=replace(paper.value, epochs=8, stages=12, stage_epochs=2, batch=512, decoder_rounds=2, decoder_epochs=40),
-        methods=replace(paper.methods, steps=983_040),
+        baselines=replace(paper.baselines, steps=983_040),
     )
     if name == "quick":
         return quick
@@ -401,8 +401,8 @@ def preset(family: str, name: str) -> Config:
             decoder_epochs=5,
         ),
         evaluate=EvaluateOptions(episodes=2),
-        methods=replace(
-            quick.methods,
+        baselines=replace(
+            quick.baselines,
             steps=16_384,
             recurrent_environments=16,
             recurrent_rollout=32,

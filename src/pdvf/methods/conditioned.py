@@ -37,7 +37,7 @@ PROBES = 32
 
 def method_ppo(problem: Problem) -> PPOOptions:
     """PPO's options, with the steps that a baseline gets."""
-    return replace(problem.config.ppo, steps=problem.config.methods.steps)
+    return replace(problem.config.ppo, steps=problem.config.baselines.steps)
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
 def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """K policies a seed, each for the environments of one cluster of mean embeddings."""
     seeds = problem.config.policy_seeds
-    count = min(problem.config.methods.clusters, problem.contexts.shape[0])
+    count = min(problem.config.baselines.clusters, problem.contexts.shape[0])
     probe_key, train_key = jax.random.split(key)
     body = bodies(inputs, seeds)
     centres, members = cluster(jnp.mean(probed_embeddings(problem, body, probe_key), axis=2), count)
@@ -265,7 +265,7 @@ def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
         members = np.zeros((seeds, count, environments), np.float32)
         for s, own in enumerate(np.asarray(points, np.float64)):
             with threadpool_limits(1):
-                found = KMeans(count, n_init=10, random_state=0).fit(own)
+                found = KMeans(count, random_state=0).fit(own)
             centres[s] = found.cluster_centers_
             members[s, found.labels_, np.arange(environments)] = 1.0
         return centres, members

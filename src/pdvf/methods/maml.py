@@ -126,8 +126,8 @@ class MetaAgent(eqx.Module):
 def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """Meta-training on all training environments."""
     del inputs
-    seeds, methods = problem.config.policy_seeds, problem.config.methods
-    options = replace(method_ppo(problem), environments=methods.meta_batch, minibatches=methods.meta_batches)
+    seeds, given = problem.config.policy_seeds, problem.config.baselines
+    options = replace(method_ppo(problem), environments=given.meta_batch, minibatches=given.meta_batches)
 
     def assemble(actor: Any) -> MetaAgent:
         return MetaAgent(actor)
@@ -140,7 +140,7 @@ def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         uniform(problem, seeds),
         no_features(problem, seeds),
         assemble,
-        meta_networks(problem.engine.family.observation, options.discount, methods.meta_step),
+        meta_networks(problem.engine.family.observation, options.discount, given.meta_step),
         Recalled,
     )
 

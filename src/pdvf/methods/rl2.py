@@ -57,12 +57,12 @@ class RecurrentTraining:
     @property
     def options(self) -> PPOOptions:
         """PPO's options with sequences for minibatches."""
-        methods = self.problem.config.methods
+        given = self.problem.config.baselines
         return replace(
             method_ppo(self.problem),
-            environments=methods.recurrent_environments,
-            rollout=methods.recurrent_rollout,
-            minibatches=methods.recurrent_minibatches,
+            environments=given.recurrent_environments,
+            rollout=given.recurrent_rollout,
+            minibatches=given.recurrent_minibatches,
         )
 
     @property

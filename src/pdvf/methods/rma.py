@@ -117,7 +117,7 @@ class EstimatorTraining:
     @property
     def stages(self) -> int:
         """One for each round."""
-        return self.problem.config.methods.estimation_rounds
+        return self.problem.config.baselines.estimation_rounds
 
     @property
     def _contexts(self) -> Array:
@@ -157,7 +157,7 @@ class EstimatorTraining:
             def loss(model: Estimator, key: Array) -> Array:
                 return self._loss(model, state.rounds, state.filled, truth, key)
 
-            updates = self.problem.config.methods.estimation_updates
+            updates = self.problem.config.baselines.estimation_updates
             trained, metrics = fit.advance(state.fit, self._optimiser, loss, loss, updates)
             play_key = jax.random.fold_in(key, state.filled)
             steps = self._play(oracle, jax.vmap(lambda h: trained.model(*h)), play_key)
@@ -178,7 +178,7 @@ class EstimatorTraining:
     def _play(self, oracle: Told, estimate: Any, key: Array) -> Steps:
         """Steps [n, T, ...] of the Oracle's policy, with its exploration noise, given features by `estimate`."""
         begin_key, play_key = jax.random.split(key)
-        engine, contexts, length = self.problem.engine, self._contexts, self.problem.config.methods.history
+        engine, contexts, length = self.problem.engine, self._contexts, self.problem.config.baselines.history
         started = begin(engine, contexts, begin_key)
         n, o, a = contexts.shape[0], started.observation.shape[-1], engine.family.action.size
         empty = Steps(
@@ -207,7 +207,7 @@ class EstimatorTraining:
 
     def _loss(self, model: Estimator, rounds: Steps, filled: Array, truth: Array, key: Array) -> Array:
         """Squared error of the estimate from random windows of random episodes."""
-        length = self.problem.config.methods.history
+        length = self.problem.config.baselines.history
         round_key, episode_key, end_key = jax.random.split(key, 3)
         r = jax.random.randint(round_key, (BATCH,), 0, filled)
         n = jax.random.randint(episode_key, (BATCH,), 0, truth.shape[0])
@@ -217,17 +217,18 @@ class EstimatorTraining:
         def one(r: Array, n: Array, end: Array) -> Array:
             at = end - length + jnp.arange(length)
             window = jax.tree.map(lambda x: x[r, n, jnp.maximum(at, 0)], rounds)
-            return jnp.sum((model(*window[:3], window.valid & (at >= 0)) - truth[n]) ** 2)
+            seen = window._replace(valid=window.valid & (at >= 0))
+            return jnp.sum((model(*seen) - truth[n]) ** 2)
 
         return jnp.mean(jax.vmap(one)(r, n, end))
 
     @property
     def _optimiser(self):
-        return fit.cosine_adam(LEARNING_RATE, self.stages * self.problem.config.methods.estimation_updates)
+        return fit.cosine_adam(LEARNING_RATE, self.stages * self.problem.config.baselines.estimation_updates)
 
     def finish(self, state: Regression) -> dict[str, Any]:
         """The agents [S, ...]."""
-        history = self.problem.config.methods.history
+        history = self.problem.config.baselines.history
         return {agent_artefact(self.name): OnlineAgent(self.oracle.actor, state.fit.model, history)}
 
 

@@ -20,7 +20,6 @@ from pdvf.rl.gae import advantages
 from pdvf.rl.networks import Actor, Critic, Scaler, make_actor_critic
 from pdvf.rl.rollout import where
 
-
 MakeNetworks = Callable[[Box, Box, int, Array], tuple[Any, Any]]
 """From bounds of observation and action, width and key to an actor and a critic, called as those of `networks` are."""
 

@@ -106,7 +106,7 @@ class Sequences(NamedTuple):
 
 
 def see(observation: Array, action: Array, reward: Array, first: Array) -> Array:
-    """The network's input [i] from an observation [o], the last action [a] and reward [], and the first-step flag []."""
+    """The network's input [i]: observation [o], last action [a] and reward [], whether it is a first step []."""
     return jnp.concatenate([observation, action, reward[None], first[None]])
 
 
@@ -118,6 +118,7 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
         RecurrentNetwork(observation, action, options.hidden, action.size, 0.01, actor_key), jnp.zeros(action.size)
     )
     critic = RecurrentNetwork(observation, action, options.hidden, 1, 0.0, critic_key)
+    networks: Any = (actor, critic)
     n = options.environments
     simulator, start = engine.reset(jax.random.split(reset_key, n), jnp.tile(context, (n, 1)))
     nothing = jnp.zeros((n, action.size)), jnp.zeros(n), jnp.ones(n)
@@ -125,7 +126,7 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
     return RecurrentState(
         actor,
         critic,
-        make_optimiser(options).init((actor, critic)),
+        make_optimiser(options).init(networks),
         simulator,
         jax.vmap(see)(start, *nothing),
         hidden,
