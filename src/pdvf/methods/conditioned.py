@@ -265,7 +265,7 @@ def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
         members = np.zeros((seeds, count, environments), np.float32)
         for s, own in enumerate(np.asarray(points, np.float64)):
             with threadpool_limits(1):
-                found = KMeans(count, random_state=0).fit(own)
+                found = KMeans(count, n_init=10, random_state=0).fit(own)  # pyright: ignore[reportArgumentType]
             centres[s] = found.cluster_centers_
             members[s, found.labels_, np.arange(environments)] = 1.0
         return centres, members
