@@ -4,6 +4,8 @@ pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them 
 pdvf init spaceship --preset quick --out RUN    only writes the configuration
 pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
                                                 every baseline and ablation beside PD-VF
+pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
+                                                searches options on training environments
 pdvf train|collect|embed|fit|evaluate RUN       one phase
 pdvf report RUN                                 figures and RUN/report.html
 pdvf list                                       families, presets, methods
@@ -56,6 +58,24 @@ class CompareArguments(RunArguments):
 
 
 @dataclass(frozen=True)
+class SweepArguments(RunArguments):
+    """Tries every combination of values of some options, judged in training environments that are held out.
+
+    Before the options come a family, or the folder of a run whose configuration is to be searched around. Give
+    `--option NAME VALUE VALUE ...` as often as needed. The same command goes on where it stopped.
+    """
+
+    grid: tuple[str, ...] = ()
+    """Options to search over the values of the paper's appendix C, such as ppo.learning_rate."""
+    method: str = "pd-vf"
+    """The method that is trained and judged."""
+    held_out: tuple[int, ...] = ()
+    """Numbers of the training environments to judge in; a fifth from the middle of the list for none."""
+    dry_run: bool = False
+    """Say what it would take, and stop."""
+
+
+@dataclass(frozen=True)
 class PhaseArguments:
     """One phase of an existing run."""
 
@@ -94,6 +114,7 @@ def _dispatch(arguments: list[str]) -> int:
         "run": lambda rest: _run("run", rest),
         "init": lambda rest: _run("init", rest),
         "compare": _compare,
+        "sweep": _sweep,
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
         "list": _list,
     }
@@ -129,6 +150,44 @@ def _compare(rest: list[str]) -> int:
     return 0
 
 
+def _sweep(rest: list[str]) -> int:
+    rest, options = _take_options(rest)
+    given = _parse_run("sweep", rest, SweepArguments)
+    from pdvf.parallel import use_all_cores
+
+    use_all_cores()
+    from pdvf.runs import make_progress
+    from pdvf.sweep import make_sweep
+
+    sweep = make_sweep(given.config, options, given.grid, given.method, given.held_out)
+    print(f"budget: {sweep.budget()}", flush=True)
+    if not given.dry_run:
+        command = _command("sweep", rest)
+        print(
+            f"table: {sweep.run(given.out, command, make_progress(given.quiet), lambda line: print(line, flush=True))}"
+        )
+    return 0
+
+
+def _take_options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Splits `--option NAME VALUE ...` off; values end at the next word with two dashes."""
+    rest: list[str] = []
+    options: dict[str, list[str]] = {}
+    values: list[str] | None = None
+    for i, word in enumerate(words):
+        if word == "--option":
+            name = words[i + 1] if i + 1 < len(words) else ""
+            if not name or name.startswith("--"):
+                raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
+            values = options.setdefault(name, [])
+        elif word.startswith("--") or values is None:
+            values = None
+            rest.append(word)
+        elif words[i - 1] != "--option":
+            values.append(word)
+    return rest, options
+
+
 def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
     if not rest or rest[0].startswith("-"):
         raise ConfigError(
@@ -136,7 +195,12 @@ def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
             f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
         )
     family, name = rest[0], _option(rest, "--preset") or "quick"
-    defaults = preset(family, name)
+    if command == "sweep" and Path(family, "config.json").is_file():
+        from pdvf.runs import RunStore
+
+        defaults = from_dict(RunStore.open(family).config)
+    else:
+        defaults = preset(family, name)
     return tyro.cli(
         arguments,
         prog=f"pdvf {command} {family}",

@@ -76,11 +76,11 @@ def compare(store: RunStore, problem: Problem, methods: Sequence[Method], progre
     """Trains and plays every method that is missing; the phases of PD-VF have left their artefacts."""
     shapes = artefact_shapes(problem)
     for method in methods:
-        _train(store, problem, method, shapes, progress)
-        _play(store, problem, method, shapes, progress)
+        train_method(store, problem, method, shapes, progress)
+        play_method(store, problem, method, problem.everywhere, shapes, progress)
 
 
-def _train(store: RunStore, problem: Problem, method: Method, shapes: dict[str, Any], progress: Progress) -> None:
+def train_method(store: RunStore, problem: Problem, method: Method, shapes: dict[str, Any], progress: Progress) -> None:
     """Makes the method's agents, unless they are there, and adds their shapes."""
     name = agent_artefact(method.name)
     shapes |= jax.eval_shape(
@@ -100,14 +100,16 @@ def _agents(problem: Problem, method: Method, inputs: dict[str, Any]) -> dict[st
     return training.finish(training.advance(state, 0)[0] if training.stages == 1 else state)
 
 
-def _play(store: RunStore, problem: Problem, method: Method, shapes: dict[str, Any], progress: Progress) -> None:
-    """Makes the method's returns, unless they are there."""
+def play_method(
+    store: RunStore, problem: Problem, method: Method, contexts: Any, shapes: dict[str, Any], progress: Progress
+) -> None:
+    """Makes the method's returns in contexts [E, c], unless they are there."""
     name, agent = f"returns-{method.name}", agent_artefact(method.name)
     if store.has(name):
         store.verify(name)
         return
     agents = store.load(agent, shapes[agent])
-    run_phase(store, Playing(problem, method, agents), (name,), (agent,), progress)
+    run_phase(store, Playing(problem, method, agents, contexts), (name,), (agent,), progress)
 
 
 def method_key(problem: Problem, method: Method) -> Array:
@@ -117,11 +119,12 @@ def method_key(problem: Problem, method: Method) -> Array:
 
 @dataclass(frozen=True)
 class Playing:
-    """A method's agents [S, ...] in every environment, training and test, all from the same starts."""
+    """A method's agents [S, ...] in contexts [E, c], those for training first, all from the same starts."""
 
     problem: Problem
     method: Method
     agents: Any
+    contexts: Any
     stages = 1
 
     @property
@@ -141,7 +144,7 @@ class Playing:
 
         def returns(key: Array, agents: Any) -> dict[str, Array]:
             other = None if method.mirror is None else method.mirror(agents)
-            return play_everywhere(problem.engine, agents, problem.everywhere, episodes, method.told, key, other)
+            return play_everywhere(problem.engine, agents, self.contexts, episodes, method.told, key, other)
 
         played = spread(returns)(problem.key(9), self.agents)
         train = problem.contexts.shape[0]

@@ -286,7 +286,7 @@ class BaselineOptions:
     meta_batches: int = 10
     """MAML: minibatches of one pass over them."""
     meta_step: float = 0.1
-    """MAML: size of the gradient step at test time before training; it is learned, one for each weight."""
+    """MAML: size of the gradient step at test time before training; it is learned, one for each unit."""
     recurrent_environments: int = 64
     """RL2: episodes played at once; few and long sequences would leave most of a machine idle."""
     recurrent_rollout: int = 64

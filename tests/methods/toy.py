@@ -8,7 +8,7 @@ from functools import cached_property
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.config import Config, EvaluateOptions, BaselineOptions, PPOOptions
+from pdvf.config import BaselineOptions, Config, EvaluateOptions, PPOOptions
 from pdvf.engines import Engine, NativeEngine
 from pdvf.families.base import Array, Box, Split
 from pdvf.pipeline import Problem

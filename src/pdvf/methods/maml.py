@@ -3,14 +3,14 @@
 The step is taken inside the policy: it sees the episode's first N_d transitions beside the observation
 (`engines.tasks.Recalled`), so PPO's gradient goes through the step (second order) and PPO itself stays as it is.
 What the paper leaves open is settled in MAML's favour, see docs/decisions/0008-baselines.md: the advantage comes from
-a critic that is learned for this purpose, step sizes are learned for each weight, and exploration while probing is one
+a critic that is learned for this purpose, step sizes are learned for each unit, and exploration while probing is one
 fixed offset, so that the step does not depend on luck.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -29,6 +29,16 @@ OFFSET = 0.5  # exploration while probing, of the largest action
 Layers = tuple[eqx.nn.Linear, ...]
 
 
+class Gradient(NamedTuple):
+    """The gradient of a layer as sums over m transitions: of delta below' for its weights, of delta for its bias.
+
+    Kept in this form, a step costs each episode m products of vectors instead of a weight matrix of its own.
+    """
+
+    below: Array  # [m, i] what the layer got
+    delta: Array  # [m, o] derivative of the loss by what it gave
+
+
 class MetaActor(eqx.Module):
     """A Gaussian policy whose mean network makes one gradient step on the transitions it sees.
 
@@ -39,38 +49,53 @@ class MetaActor(eqx.Module):
     layers: Layers
     log_std: Array
     value_layers: Layers  # the critic whose advantage the step follows
-    step_size: Layers  # one for each weight
+    step_sizes: tuple[Array, ...]  # [o] of each layer, one for each unit
     discount: float = eqx.field(static=True)
 
     def __call__(self, wide: Array) -> Array:
         """Mean action [a], in scaled units: explores until the transitions are there, then follows them."""
         own, transitions = self._split(wide)
-        probing = jnp.logical_not(jnp.all(transitions.valid))
-        adapted = self.adapted(transitions)
-        explore = jax.tree.map(lambda new, old: jnp.where(probing, old, new), adapted, self.layers)
-        return self.feed(explore, own) + jnp.where(probing, OFFSET, 0.0)
+        adapted = jnp.all(transitions.valid)
+        return self.mean(self.gradient(transitions), adapted, own)
 
-    def adapted(self, transitions: Transitions) -> Layers:
-        """Weights after one step of policy gradient on transitions [m, ...]."""
+    def mean(self, gradient: tuple[Gradient, ...], adapted: Array, observation: Array) -> Array:
+        """Mean action [a] for an observation [o] of the environment: after the step if `adapted` [], else before."""
+        x = self._scale(observation)
+        for i, (layer, size, g) in enumerate(zip(self.layers, self.step_sizes, gradient, strict=True)):
+            step = size * jnp.sum(g.delta * (g.below @ x + 1.0)[:, None], axis=0)
+            x = layer(x) - jnp.where(adapted, step, 0.0)
+            x = jnp.tanh(x) if i < len(self.layers) - 1 else x
+        return x + jnp.where(adapted, 0.0, OFFSET)
+
+    def gradient(self, transitions: Transitions) -> tuple[Gradient, ...]:
+        """Policy gradient of each layer, for transitions [m, ...]: minus the mean of advantage times log density."""
         t = transitions
-        value = jax.vmap(lambda s: self.feed(self.value_layers, s)[0])
-        advantage = t.reward + self.discount * value(t.next_observation) - value(t.observation)
+        advantage = t.reward + self.discount * self._value(t.next_observation) - self._value(t.observation)
+        weight = advantage * t.valid / jnp.maximum(jnp.sum(t.valid), 1.0)
 
-        def loss(layers: Layers) -> Array:
-            mean = jax.vmap(lambda s: self.feed(layers, s))(t.observation)
-            log_density = -0.5 * jnp.sum((jax.lax.stop_gradient(t.action) - mean) ** 2, axis=-1)
-            return -jnp.sum(advantage * log_density * t.valid) / jnp.maximum(jnp.sum(t.valid), 1.0)
+        def one(observation: Array, action: Array, weight: Array) -> tuple[Gradient, ...]:
+            below = [self._scale(observation)]
+            for layer in self.layers[:-1]:
+                below.append(jnp.tanh(layer(below[-1])))
+            delta = -weight * (action - self.layers[-1](below[-1]))  # log density of unit variance
+            found: list[Gradient] = []
+            for layer, x in zip(self.layers[::-1], below[::-1], strict=True):
+                found.insert(0, Gradient(x, delta))
+                delta = (delta @ layer.weight) * (1.0 - x**2)
+            return tuple(found)
 
-        gradient = jax.grad(loss)(self.layers)
-        return jax.tree.map(lambda w, size, g: w - size * g, self.layers, self.step_size, gradient)
+        return jax.vmap(one)(t.observation, t.action, weight)
 
-    def feed(self, layers: Layers, observation: Array) -> Array:
-        """Output of a network for an observation [o] of the environment."""
+    def _value(self, observations: Array) -> Array:
+        """Values [m] of observations [m, o]."""
+        x = jax.vmap(self._scale)(observations)
+        for layer in self.value_layers[:-1]:
+            x = jnp.tanh(jax.vmap(layer)(x))
+        return jax.vmap(self.value_layers[-1])(x)[:, 0]
+
+    def _scale(self, observation: Array) -> Array:
         o = observation.shape[-1]
-        x = (observation - self.observation.centre[:o]) / self.observation.width[:o]
-        for layer in layers[:-1]:
-            x = jnp.tanh(layer(x))
-        return layers[-1](x)
+        return (observation - self.observation.centre[:o]) / self.observation.width[:o]
 
     def _split(self, wide: Array) -> tuple[Array, Transitions]:
         """Own observation [o] and transitions [m, ...] of a wide one; m follows from the sizes."""
@@ -89,17 +114,17 @@ def meta_networks(own: Box, discount: float, step: float) -> MakeNetworks:
         base, _ = make_actor_critic(own, action, hidden, actor_key)
         _, critic = make_actor_critic(observation, action, hidden, critic_key)
         _, value = make_actor_critic(own, action, hidden, value_key)
-        size = jax.tree.map(lambda w: jnp.full_like(w, step), base.layers)
+        size = tuple(jnp.full(layer.weight.shape[0], step) for layer in base.layers)
         actor = MetaActor(Scaler.from_box(observation), base.layers, base.log_std, value.layers, size, discount)
         return actor, critic
 
     return make
 
 
-class Adapting(eqx.Module):
-    """The network's weights at this moment of the episode, and whether they have been adapted []."""
+class Adapting(NamedTuple):
+    """The gradient that the episode's weights have moved along, and whether they have []."""
 
-    layers: Layers
+    gradient: tuple[Gradient, ...]
     adapted: Array
 
 
@@ -107,20 +132,24 @@ class MetaAgent(eqx.Module):
     """Explores for N_d steps, makes one gradient step, and acts with the new weights to the end."""
 
     actor: MetaActor
+    probe_steps: int = eqx.field(static=True)
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Adapting:
         """The meta-learned weights."""
-        del observation, hidden
-        return Adapting(self.actor.layers, jnp.zeros((), bool))
+        del hidden
+        m, dtype = self.probe_steps, observation.dtype
+        shapes = [layer.weight.shape for layer in self.actor.layers]
+        empty = tuple(Gradient(jnp.zeros((m, i), dtype), jnp.zeros((m, o), dtype)) for o, i in shapes)
+        return Adapting(empty, jnp.zeros((), bool))
 
     def act(self, memory: Adapting, observation: Array, feedback: Feedback) -> tuple[Array, Adapting]:
         """The mean under the present weights."""
         del feedback
-        return self.actor.feed(memory.layers, observation) + jnp.where(memory.adapted, 0.0, OFFSET), memory
+        return self.actor.mean(memory.gradient, memory.adapted, observation), memory
 
     def adapt(self, memory: Adapting, transitions: Transitions) -> Adapting:
         """The gradient step."""
-        return Adapting(self.actor.adapted(transitions), jnp.ones_like(memory.adapted))
+        return Adapting(self.actor.gradient(transitions), jnp.ones_like(memory.adapted))
 
 
 def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
@@ -130,7 +159,7 @@ def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     options = replace(method_ppo(problem), environments=given.meta_batch, minibatches=given.meta_batches)
 
     def assemble(actor: Any) -> MetaAgent:
-        return MetaAgent(actor)
+        return MetaAgent(actor, problem.engine.family.probe_steps)
 
     return TaskPPO(
         problem,
