@@ -377,7 +377,7 @@ def preset(family: str, name: str) -> Config:
         dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
         value=replace(paper.value, epochs=8, stages=12, stage_epochs=2, batch=512, decoder_rounds=2, decoder_epochs=40),
-        baselines=replace(paper.baselines, steps=983_040),
+        baselines=replace(paper.baselines, steps=655_360),
     )
     if name == "quick":
         return quick

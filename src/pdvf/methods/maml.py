@@ -62,7 +62,8 @@ class MetaActor(eqx.Module):
         """Mean action [a] for an observation [o] of the environment: after the step if `adapted` [], else before."""
         x = self._scale(observation)
         for i, (layer, size, g) in enumerate(zip(self.layers, self.step_sizes, gradient, strict=True)):
-            step = size * jnp.sum(g.delta * (g.below @ x + 1.0)[:, None], axis=0)
+            along = jnp.sum(g.below * x, axis=-1, keepdims=True) + 1.0  # [m, 1]; 1 for the bias
+            step = size * jnp.sum(g.delta * along, axis=0)
             x = layer(x) - jnp.where(adapted, step, 0.0)
             x = jnp.tanh(x) if i < len(self.layers) - 1 else x
         return x + jnp.where(adapted, 0.0, OFFSET)
