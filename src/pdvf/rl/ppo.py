@@ -71,7 +71,7 @@ def initialise(
     return TrainState(
         actor,
         critic,
-        make_optimiser(options).init(_trainable((actor, critic))),
+        _optimiser(options).init(_trainable((actor, critic))),
         simulator,
         observation,
         zeros.astype(jnp.int32),
@@ -164,7 +164,7 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
     centred = batch.advantage - jnp.mean(batch.advantage)
     batch = batch._replace(advantage=centred / (jnp.std(batch.advantage) + 1e-12))
     size = batch.advantage.shape[0]
-    optimiser = make_optimiser(options)
+    optimiser = _optimiser(options)
     trainable, fixed = eqx.partition((state.actor, state.critic), _is_trainable((state.actor, state.critic)))
 
     def minibatch(carry, chosen: Batch):
@@ -185,7 +185,7 @@ def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
     return state._replace(actor=actor, critic=critic, optimiser=optimiser_state), policy_loss, value_loss
 
 
-def make_optimiser(options: PPOOptions) -> optax.GradientTransformation:
+def _optimiser(options: PPOOptions) -> optax.GradientTransformation:
     """Adam with a step size that falls linearly to 0 over the whole training.
 
     Its epsilon of 1e-5 is part of the recipe: while returns are far below it, the critic hardly moves.

@@ -17,7 +17,7 @@ from pdvf.engines.base import Engine
 from pdvf.families.base import Array, Box, State
 from pdvf.rl.gae import advantages
 from pdvf.rl.networks import Scaler
-from pdvf.rl.ppo import Metrics, log_density, make_optimiser
+from pdvf.rl.ppo import Metrics, _optimiser, log_density
 from pdvf.rl.rollout import where
 
 
@@ -126,7 +126,7 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
     return RecurrentState(
         actor,
         critic,
-        make_optimiser(options).init(networks),
+        _optimiser(options).init(networks),
         simulator,
         jax.vmap(see)(start, *nothing),
         hidden,
@@ -220,7 +220,7 @@ def _learn(options: PPOOptions, state: RecurrentState, batch: Sequences, key: Ar
     """Epochs of minibatches; advantages are normalised over the whole batch."""
     centred = batch.advantage - jnp.mean(batch.advantage)
     batch = batch._replace(advantage=centred / (jnp.std(batch.advantage) + 1e-12))
-    optimiser = make_optimiser(options)
+    optimiser = _optimiser(options)
 
     def minibatch(carry, chosen: Sequences):
         networks, optimiser_state = carry
