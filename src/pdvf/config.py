@@ -277,8 +277,8 @@ class EvaluateOptions:
 class BaselineOptions:
     """Baselines and ablations (section 4.3, appendices A.3 and C)."""
 
-    steps: int = 3_000_000
-    """Environment steps of each policy that a baseline trains."""
+    steps: int = 0
+    """Environment steps of each policy that a baseline trains; 0 for as many as `ppo.steps`."""
     clusters: int = 5
     """K of Kmeans."""
     meta_batch: int = 20
@@ -301,7 +301,14 @@ class BaselineOptions:
     """RMA: gradient steps of the regression in each round."""
 
     def __post_init__(self) -> None:
-        _positive(self, *(f.name for f in dataclasses.fields(self)))
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name != "steps"))
+        _require(self.steps >= 0, "baselines.steps", self.steps, "at least 0 (0 for as many as ppo.steps)")
+        _require(
+            self.meta_batch % self.meta_batches == 0,
+            "baselines.meta_batches",
+            self.meta_batches,
+            f"a divisor of meta_batch = {self.meta_batch}",
+        )
         _require(
             self.recurrent_environments % self.recurrent_minibatches == 0,
             "baselines.recurrent_minibatches",
@@ -334,20 +341,6 @@ class Config:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
-        m, ppo = self.baselines, self.ppo
-        most = max(max(ppo.environments, m.meta_batch) * ppo.rollout, m.recurrent_environments * m.recurrent_rollout)
-        _require(
-            m.steps >= most * ppo.checkpoints,
-            "baselines.steps",
-            m.steps,
-            f"at least {most * ppo.checkpoints}: ppo.checkpoints updates of the method with the largest one",
-        )
-        _require(
-            m.meta_batch * ppo.rollout % m.meta_batches == 0,
-            "baselines.meta_batches",
-            m.meta_batches,
-            f"a divisor of meta_batch * ppo.rollout = {m.meta_batch * ppo.rollout}",
-        )
 
 
 ENVIRONMENT_OPTIONS: dict[str, type] = {"spaceship": SpaceshipOptions}
@@ -403,7 +396,7 @@ def preset(family: str, name: str) -> Config:
         evaluate=EvaluateOptions(episodes=2),
         baselines=replace(
             quick.baselines,
-            steps=16_384,
+            steps=0,
             recurrent_environments=16,
             recurrent_rollout=32,
             estimation_rounds=2,

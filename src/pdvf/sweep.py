@@ -122,7 +122,7 @@ class Sweep:
                 steps += environments * config.policy_seeds * config.ppo.steps
             if self.method.name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma"):
                 clusters = config.baselines.clusters if self.method.name == "kmeans" else 1
-                steps += config.policy_seeds * clusters * config.baselines.steps
+                steps += config.policy_seeds * clusters * (config.baselines.steps or config.ppo.steps)
         parts.append(f"{steps:,} environment steps of reinforcement learning".replace(",", " "))
         return f"{'; '.join(parts)}; judged in held-out training environments {', '.join(map(str, self.held_out))}"
 

@@ -35,9 +35,11 @@ PROBES = 32
 """Noisy probing episodes in each training environment, from which z_d is inferred while PPOdyn and Kmeans learn."""
 
 
-def method_ppo(problem: Problem) -> PPOOptions:
-    """PPO's options, with the steps that a baseline gets."""
-    return replace(problem.config.ppo, steps=problem.config.baselines.steps)
+def method_ppo(problem: Problem, **sizes: int) -> PPOOptions:
+    """PPO's options with sizes of a method's own, for the steps that a baseline gets: an update a stage at least."""
+    ppo, steps = problem.config.ppo, problem.config.baselines.steps or problem.config.ppo.steps
+    batch = sizes.get("environments", ppo.environments) * sizes.get("rollout", ppo.rollout)
+    return replace(ppo, steps=max(steps, batch * ppo.checkpoints), **sizes)
 
 
 @dataclass(frozen=True)

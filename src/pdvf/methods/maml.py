@@ -9,7 +9,6 @@ fixed offset, so that the step does not depend on luck.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -157,7 +156,7 @@ def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """Meta-training on all training environments."""
     del inputs
     seeds, given = problem.config.policy_seeds, problem.config.baselines
-    options = replace(method_ppo(problem), environments=given.meta_batch, minibatches=given.meta_batches)
+    options = method_ppo(problem, environments=given.meta_batch, minibatches=given.meta_batches)
 
     def assemble(actor: Any) -> MetaAgent:
         return MetaAgent(actor, problem.engine.family.probe_steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -58,8 +58,8 @@ class RecurrentTraining:
     def options(self) -> PPOOptions:
         """PPO's options with sequences for minibatches."""
         given = self.problem.config.baselines
-        return replace(
-            method_ppo(self.problem),
+        return method_ppo(
+            self.problem,
             environments=given.recurrent_environments,
             rollout=given.recurrent_rollout,
             minibatches=given.recurrent_minibatches,
