@@ -71,10 +71,10 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str]) -> str:
         f'<p class="story">{escape(story(run))}</p>',
         "<h2>Headline numbers</h2>",
         headline(run),
-        *(_figure(figure) for figure in shown[:1]),
+        *(_figure(figure) for figure in shown if figure.name.startswith("test_")),
         "<h2>Each environment</h2>",
         *(environments(run, split) for split in ("test", "train")),
-        *(_figure(figure) for figure in shown[1:]),
+        *(_figure(figure) for figure in shown if not figure.name.startswith("test_")),
     ]
     if absent:
         parts.append(f'<p class="note">Not shown, since the run has no data for it: {escape("; ".join(absent))}.</p>')
