@@ -71,7 +71,8 @@ class MetaActor(eqx.Module):
         """Policy gradient of each layer, for transitions [m, ...]: minus the mean of advantage times log density."""
         t = transitions
         advantage = t.reward + self.discount * self._value(t.next_observation) - self._value(t.observation)
-        weight = advantage * t.valid / jnp.maximum(jnp.sum(t.valid), 1.0)
+        valid = t.valid.astype(advantage.dtype)
+        weight = advantage * valid / jnp.maximum(jnp.sum(valid), 1.0)
 
         def one(observation: Array, action: Array, weight: Array) -> tuple[Gradient, ...]:
             below = [self._scale(observation)]
