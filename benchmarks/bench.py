@@ -25,9 +25,9 @@ def ensemble_rate(policies: int, updates: int, repeats: int, name: str = "spaces
     import jax
     import jax.numpy as jnp
 
-    from pdvf.config import preset
     from pdvf.engines import make_engine
     from pdvf.families import make_family
+    from pdvf.presets import preset
     from pdvf.rl import ppo
 
     config = preset(name, preset_name)
@@ -60,10 +60,10 @@ def rollout_rate(name: str, simulators: int, repeats: int) -> float:
     import numpy as np
     from mujoco import rollout
 
-    from pdvf.config import preset
     from pdvf.families import make_family
     from pdvf.families.base import MujocoFamily
     from pdvf.families.mujoco import model
+    from pdvf.presets import preset
 
     family = make_family(preset(name, "paper"))
     assert isinstance(family, MujocoFamily)
@@ -117,8 +117,8 @@ def adaptation_latency(repeats: int = 300) -> float:
     import jax
     import numpy as np
 
-    from pdvf.config import preset
     from pdvf.pipeline import Problem, artefact_shapes
+    from pdvf.presets import preset
 
     problem = Problem(replace(preset("spaceship", "quick"), model_seeds=1))
     shapes = artefact_shapes(problem)["adapter"]

@@ -17,7 +17,8 @@ import pytest
 import pdvf
 import pdvf.parallel
 from pdvf.cli import PHASE_NAMES, main
-from pdvf.config import PRESETS, preset, to_dict
+from pdvf.config import to_dict
+from pdvf.presets import PRESETS, preset
 from pdvf.runs import RunStore
 from tiny import TINY, command_line, flat, relaxed
 

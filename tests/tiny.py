@@ -14,6 +14,7 @@ import numpy as np
 
 from pdvf.config import (
     AutoencoderOptions,
+    BaselineOptions,
     CollectOptions,
     Config,
     EvaluateOptions,
@@ -58,6 +59,18 @@ TINY = Config(
         decoder_epochs=1,
     ),
     evaluate=EvaluateOptions(episodes=2),
+    baselines=BaselineOptions(
+        steps=64,
+        clusters=2,
+        meta_batch=2,
+        meta_batches=2,
+        recurrent_environments=2,
+        recurrent_rollout=8,
+        recurrent_minibatches=2,
+        history=3,
+        estimation_rounds=2,
+        estimation_updates=2,
+    ),
 )
 
 

@@ -2,6 +2,10 @@
 
 pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them where RUN was stopped
 pdvf init spaceship --preset quick --out RUN    only writes the configuration
+pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
+                                                every baseline and ablation beside PD-VF
+pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
+                                                searches options on training environments
 pdvf train|collect|embed|fit|evaluate RUN       one phase
 pdvf report RUN                                 figures and RUN/report.html
 pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
@@ -10,20 +14,19 @@ pdvf list                                       families, presets, methods
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import tyro
 
 from pdvf import __version__
-from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, Config, ConfigError, from_dict, preset, to_dict
+from pdvf.config import ENVIRONMENT_OPTIONS, Config, ConfigError, from_dict, to_dict
+from pdvf.presets import PRESETS, preset
 from pdvf.runs.errors import RunError
 
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
@@ -32,11 +35,6 @@ FAMILIES = {
     "swimmer": "a swimmer in a hidden current (MuJoCo; 20 environments, 5 for testing)",
     "ant-wind": "an ant in a hidden wind (MuJoCo; 20 environments, 5 for testing)",
     "ant-legs": "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
-}
-METHODS = {
-    "pd-vf": "policy-dynamics value function (the method)",
-    "nn": "policy of the nearest training environment in z_d (ablation)",
-    "ppo-env": "PPO trained on the very environment it is tested in (upper bound)",
 }
 
 
@@ -54,6 +52,36 @@ class RunArguments:
     """Where the defaults of the options below come from: smoke, quick, paper or best."""
     quiet: bool = False
     """Show no progress."""
+
+
+@dataclass(frozen=True)
+class CompareArguments(RunArguments):
+    """Every baseline and ablation beside PD-VF, on equal terms: trains what is missing, plays, reports.
+
+    The phases of PD-VF come first where they are missing. The same command on the same folder goes on where it
+    stopped; methods that are finished are left alone.
+    """
+
+    methods: tuple[str, ...] = ()
+    """Methods to compare, as `pdvf list` names them, or Python files (docs/add_a_method.md); all for none."""
+
+
+@dataclass(frozen=True)
+class SweepArguments(RunArguments):
+    """Tries every combination of values of some options, judged in training environments that are held out.
+
+    Before the options come a family, or the folder of a run whose configuration is to be searched around. Give
+    `--option NAME VALUE VALUE ...` as often as needed. The same command goes on where it stopped.
+    """
+
+    grid: tuple[str, ...] = ()
+    """Options to search over the values of the paper's appendix C, such as ppo.learning_rate."""
+    method: str = "pd-vf"
+    """The method that is trained and judged."""
+    held_out: tuple[int, ...] = ()
+    """Numbers of the training environments to judge in; a fifth from the middle of the list for none."""
+    dry_run: bool = False
+    """Say what it would take, and stop."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +114,9 @@ class CheckArguments:
     """Write everything to this JSON file, too."""
 
 
+Given = TypeVar("Given", bound=RunArguments)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; a user's mistake ends with one line and exit status 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -111,6 +142,8 @@ def _dispatch(arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "run": lambda rest: _run("run", rest),
         "init": lambda rest: _run("init", rest),
+        "compare": _compare,
+        "sweep": _sweep,
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
         "check-engine": _check_engine,
         "list": _list,
@@ -130,12 +163,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(command: str, rest: list[str]) -> int:
     """`run` and `init`: the family and the preset decide the defaults that --help shows."""
-    if not rest or rest[0].startswith("-"):
-        raise ConfigError(
-            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}; for example "
-            f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
-        )
-    given = _parse_run(command, rest)
+    given = _parse_run(command, rest, RunArguments)
     if command == "init":
         from pdvf.runs import RunStore
 
@@ -146,14 +174,68 @@ def _run(command: str, rest: list[str]) -> int:
     return 0
 
 
-def _parse_run(command: str, rest: list[str]) -> RunArguments:
+def _compare(rest: list[str]) -> int:
+    given = _parse_run("compare", rest, CompareArguments)
+    _execute(given.out, given.config, _command("compare", rest), PHASE_NAMES, given.quiet, given.methods)
+    return 0
+
+
+def _sweep(rest: list[str]) -> int:
+    rest, options = _take_options(rest)
+    given = _parse_run("sweep", rest, SweepArguments)
+    from pdvf.parallel import use_all_cores
+
+    use_all_cores()
+    from pdvf.runs import make_progress
+    from pdvf.sweep import make_sweep
+
+    sweep = make_sweep(given.config, options, given.grid, given.method, given.held_out)
+    print(f"budget: {sweep.budget()}", flush=True)
+    if not given.dry_run:
+        command = _command("sweep", rest)
+        print(
+            f"table: {sweep.run(given.out, command, make_progress(given.quiet), lambda line: print(line, flush=True))}"
+        )
+    return 0
+
+
+def _take_options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Splits `--option NAME VALUE ...` off; values end at the next word with two dashes."""
+    rest: list[str] = []
+    options: dict[str, list[str]] = {}
+    values: list[str] | None = None
+    for i, word in enumerate(words):
+        if word == "--option":
+            name = words[i + 1] if i + 1 < len(words) else ""
+            if not name or name.startswith("--"):
+                raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
+            values = options.setdefault(name, [])
+        elif word.startswith("--") or values is None:
+            values = None
+            rest.append(word)
+        elif words[i - 1] != "--option":
+            values.append(word)
+    return rest, options
+
+
+def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError(
+            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}; for example "
+            f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
+        )
     family, name = rest[0], _option(rest, "--preset") or "quick"
-    defaults = preset(family, name)
+    if command == "sweep" and Path(family, "config.json").is_file():
+        from pdvf.runs import RunStore
+
+        defaults = from_dict(RunStore.open(family).config)
+    else:
+        defaults = preset(family, name)
     return tyro.cli(
-        RunArguments,
+        arguments,
         prog=f"pdvf {command} {family}",
         args=rest[1:],
-        default=RunArguments(config=defaults, preset=name),
+        default=arguments(config=defaults, preset=name),
         config=(tyro.conf.AvoidSubcommands,),
     )
 
@@ -174,27 +256,41 @@ PHASE_HELP = {
 }
 
 
-def _execute(folder: Path, config: Config | None, command: str, phases: Sequence[str], quiet: bool) -> None:
-    """Runs phases in a run folder, made anew when a configuration is given."""
+def _execute(
+    folder: Path,
+    config: Config | None,
+    command: str,
+    phases: Sequence[str],
+    quiet: bool,
+    methods: Sequence[str] | None = None,
+) -> None:
+    """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are."""
     from pdvf.parallel import use_all_cores
 
     use_all_cores()
+    from pdvf import comparison, pipeline
     from pdvf.runs import RunStore, make_progress
 
+    chosen = None if methods is None else comparison.find_methods(methods)
     store = RunStore.open(folder) if config is None else RunStore.create(folder, to_dict(config), command)
     with store.lock():
         progress = make_progress(quiet)
         for name in phases:
-            if name == "report":
-                from pdvf.reports import write_report
-
-                print(f"report: {write_report(store)}")
-            else:
+            if name != "report":
                 _run_phase(store, name, progress)
+        if chosen is not None:
+            problem = pipeline.Problem(from_dict(store.config))
+            comparison.compare(store, problem, chosen, progress)
+            comparison.write_returns(store, problem)
+        if chosen is not None or "report" in phases:
+            from pdvf.reports import write_report
+
+            print(f"report: {write_report(store)}")
 
 
 def _run_phase(store, name: str, progress) -> None:
     from pdvf import pipeline
+    from pdvf.comparison import write_returns
     from pdvf.runs import run_phase
 
     problem = pipeline.Problem(from_dict(store.config))
@@ -214,19 +310,7 @@ def _run_phase(store, name: str, progress) -> None:
         for artefact in spec.leaves:
             store.verify(artefact)
     if name == "evaluate":
-        _write_returns(store, problem)
-
-
-def _write_returns(store, problem) -> None:
-    from pdvf import pipeline
-
-    evaluation = store.load("evaluation", pipeline.artefact_shapes(problem)["evaluation"])
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("family", "split", "environment", "method", "protocol", "seed", "episode", "return"))
-    for row in pipeline.return_rows(problem.config, evaluation):
-        writer.writerow((*row[:-1], f"{row.value:.6g}"))
-    store.write_text("returns.csv", text.getvalue())
+        write_returns(store, problem)
 
 
 def _check_engine(rest: list[str]) -> int:
@@ -263,14 +347,16 @@ def _check_engine(rest: list[str]) -> int:
 def _list(rest: list[str]) -> int:
     if rest and rest[0] not in ("-h", "--help"):
         raise ConfigError(f"`pdvf list` takes no arguments, given: {' '.join(rest)}")
+    from pdvf.methods import METHODS
+
     for title, entries in (
         ("families", FAMILIES),
         ("presets", PRESETS),
-        ("methods", METHODS),
+        ("methods", {name: method.text for name, method in METHODS.items()}),
     ):
         print(f"{title}:")
         for name, text in entries.items():
-            print(f"  {name:<10} {text}")
+            print(f"  {name:<13} {text}")
     return 0
 
 

@@ -1,13 +1,13 @@
 """Configuration: frozen dataclasses, checked when they are made, and the presets built from them.
 
-The defaults are the paper's (preset `paper`); `quick` and `smoke` say only where they differ.
+The defaults are the paper's; the presets (`presets.py`) say only where they differ.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import tyro.conf
@@ -208,6 +208,50 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
+class BaselineOptions:
+    """Baselines and ablations (section 4.3, appendices A.3 and C)."""
+
+    steps: int = 0
+    """Environment steps of each policy that a baseline trains; 0 for as many as `ppo.steps`."""
+    clusters: int = 5
+    """K of Kmeans."""
+    meta_batch: int = 20
+    """MAML: environments whose episodes are played at once."""
+    meta_batches: int = 10
+    """MAML: minibatches of one pass over them."""
+    meta_step: float = 0.1
+    """MAML: size of the gradient step at test time before training; it is learned, one for each unit."""
+    recurrent_environments: int = 64
+    """RL2: episodes played at once; few and long sequences would leave most of a machine idle."""
+    recurrent_rollout: int = 64
+    """RL2: steps of each between two updates, through which gradients flow back."""
+    recurrent_minibatches: int = 4
+    """RL2: minibatches of one pass, each of whole sequences."""
+    history: int = 16
+    """RMA: most recent transitions from which the context is estimated."""
+    estimation_rounds: int = 3
+    """RMA: rounds of playing and regression; the first is played with the true context, the others with estimates."""
+    estimation_updates: int = 2000
+    """RMA: gradient steps of the regression in each round."""
+
+    def __post_init__(self) -> None:
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name != "steps"))
+        _require(self.steps >= 0, "baselines.steps", self.steps, "at least 0 (0 for as many as ppo.steps)")
+        _require(
+            self.meta_batch % self.meta_batches == 0,
+            "baselines.meta_batches",
+            self.meta_batches,
+            f"a divisor of meta_batch = {self.meta_batch}",
+        )
+        _require(
+            self.recurrent_environments % self.recurrent_minibatches == 0,
+            "baselines.recurrent_minibatches",
+            self.recurrent_minibatches,
+            f"a divisor of recurrent_environments = {self.recurrent_environments}",
+        )
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that decides the result of a run."""
 
@@ -228,6 +272,7 @@ class Config:
     policy: PolicyAutoencoderOptions = field(default_factory=PolicyAutoencoderOptions)
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
+    baselines: BaselineOptions = field(default_factory=BaselineOptions)
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
@@ -256,70 +301,6 @@ ENVIRONMENT_OPTIONS: dict[str, type] = {
     "ant-wind": AntWindOptions,
     "ant-legs": AntLegsOptions,
 }
-
-PRESETS: dict[str, str] = {
-    "smoke": "a few minutes on two cores, to see that everything works; the numbers mean nothing",
-    "quick": "minutes on two cores; on Spaceship strong enough to show adaptation",
-    "paper": "the paper's sizes; minutes on a GPU, hours on a CPU",
-    "best": "as paper, with what makes policies strong (Spaceship: the same as paper)",
-}
-
-
-def preset(family: str, name: str) -> Config:
-    """The configuration of a preset for a family."""
-    if family not in ENVIRONMENT_OPTIONS:
-        raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
-    if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}, expected one of: {', '.join(PRESETS)}")
-    paper = Config(family=family, environment=ENVIRONMENT_OPTIONS[family]())
-    if family != "spaceship":
-        from pdvf.presets import mujoco_preset
-
-        return mujoco_preset(paper, name)
-    if name in ("paper", "best"):
-        return paper
-    quick = replace(
-        paper,
-        policy_seeds=1,
-        model_seeds=1,
-        ppo=replace(paper.ppo, steps=983_040, rollout=64, epochs=3, minibatches=8, learning_rate=1e-3),
-        collect=CollectOptions(episodes=4),
-        dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
-        policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
-        value=replace(
-            paper.value,
-            epochs=8,
-            stages=12,
-            stage_epochs=4,
-            batch=512,
-            power=8.0,
-            high_return=0.5,
-            decoder_rounds=2,
-            decoder_epochs=40,
-        ),
-    )
-    if name == "quick":
-        return quick
-    return replace(
-        quick,
-        ppo=replace(quick.ppo, steps=16_384, checkpoints=2, epochs=2),
-        collect=CollectOptions(episodes=2),
-        dynamics=replace(quick.dynamics, epochs=20),
-        policy=replace(quick.policy, epochs=10),
-        value=replace(
-            quick.value,
-            members=2,
-            epochs=2,
-            stages=2,
-            stage_epochs=1,
-            interpolations=150,
-            uniform=50,
-            probes=2,
-            decoder_rounds=1,
-            decoder_epochs=5,
-        ),
-        evaluate=EvaluateOptions(episodes=2),
-    )
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -1,14 +1,86 @@
-"""Presets of the MuJoCo families; those of Spaceship are in `config.py`."""
+"""Presets: what `smoke`, `quick` and `best` change in the paper's settings, for each family."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pdvf.config import CollectOptions, Config, EvaluateOptions, PPOOptions
+from pdvf.config import ENVIRONMENT_OPTIONS, CollectOptions, Config, ConfigError, EvaluateOptions, PPOOptions
+
+PRESETS: dict[str, str] = {
+    "smoke": "a few minutes on two cores, to see that everything works; the numbers mean nothing",
+    "quick": "minutes on two cores; on Spaceship strong enough to show adaptation",
+    "paper": "the paper's sizes; minutes on a GPU, hours on a CPU",
+    "best": "as paper, with what makes policies strong (Spaceship: the same as paper)",
+}
 
 
-def mujoco_preset(paper: Config, name: str) -> Config:
-    """The configuration of a preset, given one with the paper's sizes for everything."""
+def preset(family: str, name: str) -> Config:
+    """The configuration of a preset for a family."""
+    if family not in ENVIRONMENT_OPTIONS:
+        raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}, expected one of: {', '.join(PRESETS)}")
+    paper = Config(family=family, environment=ENVIRONMENT_OPTIONS[family]())
+    return _spaceship(paper, name) if family == "spaceship" else _mujoco(paper, name)
+
+
+def _spaceship(paper: Config, name: str) -> Config:
+    if name in ("paper", "best"):
+        return paper
+    quick = replace(
+        paper,
+        policy_seeds=1,
+        model_seeds=1,
+        ppo=replace(paper.ppo, steps=983_040, rollout=64, epochs=3, minibatches=8, learning_rate=1e-3),
+        collect=CollectOptions(episodes=4),
+        dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
+        policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
+        value=replace(
+            paper.value,
+            epochs=8,
+            stages=12,
+            stage_epochs=4,
+            batch=512,
+            power=8.0,
+            high_return=0.5,
+            decoder_rounds=2,
+            decoder_epochs=40,
+        ),
+        baselines=replace(paper.baselines, steps=655_360),
+    )
+    if name == "quick":
+        return quick
+    return replace(
+        quick,
+        ppo=replace(quick.ppo, steps=16_384, checkpoints=2, epochs=2),
+        collect=CollectOptions(episodes=2),
+        dynamics=replace(quick.dynamics, epochs=20),
+        policy=replace(quick.policy, epochs=10),
+        value=replace(
+            quick.value,
+            members=2,
+            epochs=2,
+            stages=2,
+            stage_epochs=1,
+            interpolations=150,
+            uniform=50,
+            probes=2,
+            decoder_rounds=1,
+            decoder_epochs=5,
+        ),
+        evaluate=EvaluateOptions(episodes=2),
+        baselines=replace(
+            quick.baselines,
+            steps=0,
+            recurrent_environments=16,
+            recurrent_rollout=32,
+            estimation_rounds=2,
+            estimation_updates=50,
+        ),
+    )
+
+
+def _mujoco(paper: Config, name: str) -> Config:
     paper = replace(
         paper,
         ppo=replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True),

@@ -18,7 +18,20 @@ from pdvf.families import Spaceship
 from pdvf.reports import write_report
 from pdvf.runs import RunStore
 
-LEVEL = {"pd-vf": 0.93, "ppo-env": 0.91, "nn": 0.62, "kmeans": 0.71, "maml": 0.75, "rl2": 0.88}
+LEVEL = {
+    "pd-vf": 0.93,
+    "ppo-env": 0.91,
+    "nn": 0.62,
+    "kmeans": 0.71,
+    "maml": 0.75,
+    "rl2": 0.88,
+    "ppo-dyn": 0.35,
+    "ppo-all": 0.45,
+    "no-agg-policy": 0.3,
+    "no-agg-value": 0.1,
+    "oracle": 0.87,
+    "rma": 0.84,
+}
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 
 

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from fake_run import make_run
+from fake_run import LEVEL, make_run
 
-from pdvf.reports import paper, report, write_report
+from pdvf.reports import bars, paper, report, write_report
 from pdvf.reports.data import read_run
+from pdvf.reports.statistics import probability_of_improvement
 from pdvf.reports.style import METHODS, circle_colours, png
 from pdvf.runs import RunError, RunStore
 
-NAMES = [entry.name for entry in report.ENTRIES]
+NAMES = [entry.name for entry in report.ENTRIES if entry.name not in report.MANY]
 VOID = {"meta", "img", "br"}
 
 
@@ -172,8 +173,8 @@ def test_what_is_absent_is_left_out_and_named(store):
     assert sorted(file.stem for file in (store.folder / "figures").iterdir()) == ["test_returns", "train_returns"]
     text = plain(page(store))
     assert "Not shown, since the run has no data for it" in text
-    for entry in report.ENTRIES[2:]:
-        assert entry.title in text
+    for entry in report.ENTRIES:
+        assert (entry.title in text.split("Not shown", 1)[1]) == (entry.name not in (*report.FEW, *report.MANY))
 
 
 def test_every_method_and_another_family(tmp_path, no_tsne):
@@ -187,6 +188,32 @@ def test_every_method_and_another_family(tmp_path, no_tsne):
     assert "the paper's is" not in text
     assert not (store.folder / "figures" / "paths.png").exists()
     assert "The ship" not in text
+
+
+def test_comparison_has_the_papers_figures_and_its_numbers(tmp_path, no_tsne):
+    store = make_run(tmp_path / "run", tuple(LEVEL), seeds=2, episodes=2)
+    text = plain(write_report(store).read_text(encoding="utf-8"))
+    found = {file.stem for file in (store.folder / "figures").iterdir()}
+    assert set(report.MANY) <= found
+    assert not set(report.FEW) & found
+    for mean in ("0.953", "0.903", "0.915", "0.767", "0.314", "0.469", "0.580", "0.744", "0.204", "0.052"):
+        assert mean in text  # as in the notes on the paper, rounded
+    groups = {g.method: g for g in read_run(store).select("test", "honest")}
+    for method, group in groups.items():
+        if method != "pd-vf":
+            chance = probability_of_improvement(groups["pd-vf"].returns, group.returns)
+            assert f"{100 * chance.value:.0f} % [{100 * chance.low:.0f}, {100 * chance.high:.0f}]" in text
+    assert "Oracle*" in text
+    assert "not in the paper" in text
+
+
+def test_figures_4_and_5_share_the_methods_out(tmp_path):
+    run = read_run(make_run(tmp_path / "run", (*LEVEL,), seeds=1, episodes=1))
+    four = [group.method for group in bars._baselines(run, "test")]
+    five = [group.method for group in bars._ablations(run, "test")]
+    assert four == ["pd-vf", "ppo-env", "rl2", "maml", "ppo-dyn", "ppo-all", "oracle", "rma"]
+    assert sorted(five) == sorted(("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn"))
+    assert set(four) | set(five) == set(METHODS)
 
 
 def test_constant_values(store):
@@ -217,7 +244,7 @@ def test_reads_histories(store):
 
 def test_papers_numbers():
     spaceship = paper.test_returns("spaceship")
-    assert set(spaceship) == set(METHODS)
+    assert set(spaceship) == set(METHODS) - {"oracle", "rma"}
     assert spaceship["nn"][17] == (0.2593, 0.1519)
     assert np.mean([bar.mean for bar in paper.test_returns("ant_wind")["pd-vf"].values()]) == pytest.approx(
         421.9, abs=0.1

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from pdvf.reports.statistics import interquartile_mean, interval, rank_correlation, resample, summarise
+from pdvf.reports.statistics import (
+    interquartile_mean,
+    interval,
+    probability_of_improvement,
+    rank_correlation,
+    resample,
+    summarise,
+)
 
 
 def test_interquartile_mean_by_hand():
@@ -90,3 +97,32 @@ def test_rank_correlation():
     # Ranks 2, 1, 4, 3 against 1, 2, 3, 4: 1 - 6 * 4 / (4 * 15).
     assert rank_correlation(x, np.array([5.0, 1.0, 9.0, 7.0])) == pytest.approx(0.6)
     assert rank_correlation(x, np.ones(4)) is None
+
+
+def test_probability_of_improvement_by_hand():
+    # Environment 0: 1 and 3 against 2 and 2: two of four pairs are won. Environment 1: 5 against 5 and 5 against 4,
+    # twice each: a tie counts half, so 0.75. Mean 0.625.
+    first = np.array([[[1.0], [3.0]], [[5.0], [5.0]]])
+    second = np.array([[[2.0], [2.0]], [[5.0], [4.0]]])
+    assert probability_of_improvement(first, second, resamples=50).value == pytest.approx(0.625)
+    assert probability_of_improvement(second, first, resamples=50).value == pytest.approx(0.375)
+
+
+def test_probability_of_improvement_counts_seeds_not_episodes():
+    # A seed's score is the mean of its episodes: 2 against 1, although one of its episodes is lower.
+    first, second = np.array([[[0.0, 4.0]]]), np.array([[[1.0, 1.0]]])
+    estimate = probability_of_improvement(first, second, resamples=20)
+    assert estimate.value == 1.0
+    assert np.isnan([estimate.low, estimate.high]).all()
+
+
+def test_probability_of_improvement_is_certain_where_methods_do_not_overlap():
+    low = np.random.default_rng(0).uniform(0, 1, (3, 4, 5))
+    assert probability_of_improvement(low + 2, low, resamples=100) == pytest.approx((1.0, 1.0, 1.0))
+    half = probability_of_improvement(low, low, resamples=400)
+    assert half.low < half.value < half.high
+
+
+def test_improvement_needs_the_same_environments():
+    with pytest.raises(ValueError, match="3 and 2 environments"):
+        probability_of_improvement(np.zeros((3, 1, 1)), np.zeros((2, 1, 1)))

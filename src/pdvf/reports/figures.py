@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from sklearn.manifold import TSNE
@@ -20,8 +18,7 @@ from threadpoolctl import threadpool_limits
 from pdvf.config import ConfigError, from_dict
 from pdvf.families import Spaceship, make_family
 from pdvf.reports import paper
-from pdvf.reports.data import Group, Run
-from pdvf.reports.paper import PaperReturn
+from pdvf.reports.data import Run
 from pdvf.reports.statistics import rank_correlation
 from pdvf.reports.style import (
     GRID,
@@ -33,7 +30,6 @@ from pdvf.reports.style import (
     TEST,
     TRAIN,
     circle_colours,
-    look,
     make_figure,
     tidy,
 )
@@ -44,16 +40,6 @@ TSNE_POINTS = 2000
 FIELD = "#c3c9cf"
 CURVE_POINTS = 150
 """Points of a learning curve; updates are averaged in between."""
-
-
-def test_returns(run: Run) -> Figure | None:
-    """Honest returns in the test environments, the paper's bars as outlines beside them."""
-    return _bars(run.select("test", "honest"), paper.test_returns(run.family))
-
-
-def train_returns(run: Run) -> Figure | None:
-    """Honest returns in the training environments."""
-    return _bars(run.select("train", "honest"), {})
 
 
 def embeddings(run: Run) -> Figure | None:
@@ -310,52 +296,6 @@ def values(run: Run) -> Figure | None:
 
 
 # Parts of figures
-
-
-def _bars(groups: Sequence[Group], theirs: dict[str, dict[int, PaperReturn]]) -> Figure | None:
-    """Bars of each method in each environment and of its mean, with 95 % intervals."""
-    if not groups:
-        return None
-    environments = sorted({number for group in groups for number in group.environments})
-    outlined = any(group.method in theirs for group in groups)
-    slots = len(groups) * (1.75 if outlined else 1.0)
-    figure = make_figure(min(max(11.0, 0.24 * slots * (len(environments) + 1)), 12.5), 4.6)
-    axes = figure.add_subplot()
-    width = 0.84 / slots  # of our bars; the paper's are three quarters of it
-    places = {number: float(i) for i, number in enumerate(environments)}
-    last = len(environments) + 0.25
-    for i, group in enumerate(groups):
-        colour = look(group.method).colour
-        left = -0.42 + i * 0.84 / len(groups)
-        x = np.array([places[number] for number in group.environments] + [last]) + left + width / 2
-        estimates = [*group.summary.environments, group.summary.mean]
-        axes.bar(x, [e.value for e in estimates], 0.94 * width, color=colour, zorder=2)
-        ends = np.array([(e.low, e.high) for e in estimates]).T
-        axes.vlines(x, *ends, color=INK, linewidth=1.4, zorder=4)
-        bars = theirs.get(group.method, {})
-        known = [number for number in group.environments if number in bars]
-        if not known:
-            continue
-        means = [bars[number].mean for number in known]
-        means_and_mean = [*means, float(np.mean(means))] if len(known) == len(group.environments) else means
-        at = np.array([places[number] for number in known] + [last])[: len(means_and_mean)] + left + 1.36 * width
-        axes.bar(at, means_and_mean, 0.62 * width, facecolor="white", edgecolor=colour, linewidth=1.3, zorder=2)
-        stds = np.array([bars[number].std for number in known])
-        axes.vlines(at[: len(known)], means - stds, means + stds, color=colour, linewidth=1.1, zorder=3)
-    tidy(axes, "", "environment", "return")
-    axes.set_xticks([*places.values(), last], [*map(str, environments), "mean"])
-    axes.tick_params(axis="x", length=0)
-    axes.get_xticklabels()[-1].set_fontweight("bold")
-    axes.axvline(last - 0.625, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)))
-    axes.axhline(0, color=MUTED, linewidth=0.8)
-    axes.set_xlim(-0.55, last + 0.55)
-    handles: list[Patch | Line2D] = [Patch(color=look(g.method).colour, label=look(g.method).label) for g in groups]
-    if any(np.isfinite(group.summary.mean.low) for group in groups):
-        handles.append(Line2D([], [], color=INK, linewidth=1.4, label="95 % interval"))
-    if outlined:
-        handles.append(Patch(facecolor="white", edgecolor=MUTED, linewidth=1.3, label="the paper ± std"))
-    figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), frameon=False, fontsize=NORMAL)
-    return figure
 
 
 def _plane(points: np.ndarray) -> np.ndarray:

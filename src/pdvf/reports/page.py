@@ -12,8 +12,9 @@ import numpy as np
 from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
 from pdvf.reports.figures import TSNE_POINTS
-from pdvf.reports.statistics import RESAMPLES, Estimate, rank_correlation
-from pdvf.reports.style import DPI, look
+from pdvf.reports.statistics import rank_correlation
+from pdvf.reports.style import DPI
+from pdvf.reports.tables import environments, headline, interval_text, number, paper_mean
 
 PIXELS_PER_INCH = 90
 """Size of figures on the page, one for all, so that their letters are alike."""
@@ -69,11 +70,11 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str]) -> str:
         f'<p class="under">{escape(_under(run))}</p>',
         f'<p class="story">{escape(story(run))}</p>',
         "<h2>Headline numbers</h2>",
-        _headline(run),
-        *(_figure(figure) for figure in shown[:1]),
+        headline(run),
+        *(_figure(figure) for figure in shown if figure.name.startswith("test_")),
         "<h2>Each environment</h2>",
-        *(_environments(run, split) for split in ("test", "train")),
-        *(_figure(figure) for figure in shown[1:]),
+        *(environments(run, split) for split in ("test", "train")),
+        *(_figure(figure) for figure in shown if not figure.name.startswith("test_")),
     ]
     if absent:
         parts.append(f'<p class="note">Not shown, since the run has no data for it: {escape("; ".join(absent))}.</p>')
@@ -105,15 +106,15 @@ def story(run: Run) -> str:
     groups = {group.method: group for group in run.select("test", "honest")}
     if "pd-vf" in groups:
         mean = groups["pd-vf"].summary.mean
-        text += f" Its mean return in the test environments is {_number(mean.value, run)} ({_interval(mean, run)})"
-        theirs = _paper_mean(run, groups["pd-vf"])
-        text += f"; the paper's is {_number(theirs, run)}." if theirs is not None else "."
+        text += f" Its mean return in the test environments is {number(mean.value, run)} ({interval_text(mean, run)})"
+        theirs = paper_mean(run, groups["pd-vf"])
+        text += f"; the paper's is {number(theirs, run)}." if theirs is not None else "."
     comparisons = {
         "ppo-env": "policies that learned in the test environments themselves (PPOenv) get {}",
         "nn": "the policy of the nearest training environment (NN) gets {}",
     }
     said = [
-        phrase.format(_number(groups[method].summary.mean.value, run))
+        phrase.format(number(groups[method].summary.mean.value, run))
         for method, phrase in comparisons.items()
         if method in groups
     ]
@@ -137,7 +138,7 @@ def test_caption(run: Run) -> str:
     if {"pd-vf", "ppo-env"} <= set(groups):
         gap = groups["pd-vf"] - groups["ppo-env"]
         side = "above" if gap >= 0 else "below"
-        text += f" On average PD-VF is {_number(abs(gap), run)} {side} PPOenv, which trained where it is tested."
+        text += f" On average PD-VF is {number(abs(gap), run)} {side} PPOenv, which trained where it is tested."
     return text
 
 
@@ -146,7 +147,7 @@ def train_caption(run: Run) -> str:
     text = "The same in the training environments, for which the paper's bars have not been digitised."
     both = [_method(run, split, "pd-vf") for split in ("train", "test")]
     if both[0] and both[1]:
-        values = [_number(group.summary.mean.value, run) for group in both if group]
+        values = [number(group.summary.mean.value, run) for group in both if group]
         text += f" PD-VF gets {values[0]} here against {values[1]} in the test environments."
     return text
 
@@ -180,10 +181,10 @@ def transfer_caption(run: Run) -> str:
     own = np.eye(len(table), dtype=bool)
     text = (
         "Mean return of each environment's finished policies in every environment, without adaptation. The diagonal "
-        f"averages {_number(float(table[own].mean()), run)}"
+        f"averages {number(float(table[own].mean()), run)}"
     )
     if len(table) > 1:
-        rest = _number(float(table[~own].mean()), run)
+        rest = number(float(table[~own].mean()), run)
         text += f", the rest {rest}: what is lost away from it is what adaptation can win"
     text += ". White lines separate training from test environments."
     theirs = paper.transfer(run.family)
@@ -224,7 +225,7 @@ def losses_caption(run: Run) -> str:
     )
     series = run.history("adapter", "optimal_return")
     if series is not None and len(series) > 1:
-        first, last = (_number(float(np.nanmean(series[i])), run) for i in (0, -1))
+        first, last = (number(float(np.nanmean(series[i])), run) for i in (0, -1))
         text += (
             f" During aggregation the return of the embeddings that W prefers went from {first} to {last}: W plays "
             "what it overrates and learns from the result."
@@ -232,68 +233,7 @@ def losses_caption(run: Run) -> str:
     return text
 
 
-# Tables
-
-
-def _headline(run: Run) -> str:
-    rows = []
-    for group in run.select("test"):
-        mean, iqm, theirs = group.summary.mean, group.summary.iqm, _paper_mean(run, group)
-        _, seeds, episodes = group.returns.shape
-        lead = ' class="lead"' if (group.method, group.protocol) == ("pd-vf", "honest") else ""
-        rows.append(
-            f'<tr{lead}><td class="text">{_chip(group.method)}{escape(look(group.method).label)}</td>'
-            f'<td class="text">{escape(group.protocol)}</td><td>{_estimate(mean, run)}</td>'
-            f"<td>{_estimate(iqm, run)}</td><td>{'' if theirs is None else _number(theirs, run)}</td>"
-            f"<td>{seeds} × {episodes}</td></tr>"
-        )
-    return (
-        '<div class="wide"><table><thead><tr><th class="text">Method</th><th class="text">Protocol</th>'
-        "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th><th>Seeds × episodes</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-        '<p class="note">Over all test environments. In small print: 95 % percentile intervals from '
-        f"{RESAMPLES} bootstrap samples of seeds, then of episodes within each environment; none where there is only "
-        "one seed. The interquartile mean is taken over the scores of all pairs of environment and seed. "
-        "<em>Honest</em>: every decision is made within the one episode that counts, and probing steps are part of it. "
-        "<em>Peek</em>: of the two signs of the embedding the one with the better true return counts, as in the "
-        "authors’ published code; that takes two tries.</p>"
-    )
-
-
-def _environments(run: Run, split: str) -> str:
-    groups = run.select(split)
-    if not groups:
-        return ""
-    theirs = paper.test_returns(run.family) if split == "test" else {}
-    numbers = sorted({number for group in groups for number in group.environments})
-    head = "".join(
-        f"<th>{_chip(group.method)}{escape(look(group.method).label)}"
-        f"{'' if group.protocol == 'honest' else f'<br><small>{escape(group.protocol)}</small>'}</th>"
-        for group in groups
-    )
-    rows = []
-    for number in numbers:
-        cells = []
-        for group in groups:
-            if number not in group.environments:
-                cells.append("<td></td>")
-                continue
-            estimate = group.summary.environments[group.environments.index(number)]
-            bar = theirs.get(group.method, {}).get(number) if group.protocol == "honest" else None
-            beside = (
-                "" if bar is None else f"<br><small>paper {_number(bar.mean, run)} ± {_number(bar.std, run)}</small>"
-            )
-            cells.append(f"<td>{_estimate(estimate, run)}{beside}</td>")
-        rows.append(f'<tr><td class="text">{number}{_context(run, number)}</td>{"".join(cells)}</tr>')
-    means = "".join(f"<td>{_estimate(group.summary.mean, run)}</td>" for group in groups)
-    rows.append(f'<tr class="total"><td class="text">mean</td>{means}</tr>')
-    table = (
-        f'<div class="wide"><table><thead><tr><th class="text">Environment</th>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-    if split == "test":
-        return f"<h3>Test environments</h3>{table}"
-    return f"<details><summary>Training environments</summary>{table}</details>"
+# How it was made
 
 
 def _recipe(run: Run) -> str:
@@ -345,44 +285,8 @@ def _pairs(rows: Iterable[tuple[str, Any]]) -> str:
     return f"<table><tbody>{''.join(cells)}</tbody></table>"
 
 
-def _estimate(estimate: Estimate, run: Run) -> str:
-    value = _number(estimate.value, run)
-    if np.isnan(estimate.low):
-        return value
-    return f"{value} <small>[{_number(estimate.low, run)}, {_number(estimate.high, run)}]</small>"
-
-
-def _interval(estimate: Estimate, run: Run) -> str:
-    if np.isnan(estimate.low):
-        return "one model, so no interval"
-    return f"95 % interval {_number(estimate.low, run)} to {_number(estimate.high, run)}"
-
-
-def _number(value: float, run: Run) -> str:
-    """A return, with as many digits as the largest one of the run deserves."""
-    largest = max(float(np.abs(group.returns).max()) for group in run.groups)
-    text = f"{value:.3f}" if largest < 10 else f"{value:.1f}"
-    return text.replace("-", "−")
-
-
-def _paper_mean(run: Run, group: Group) -> float | None:
-    """The paper's mean over the environments of a group, where it has all of them."""
-    bars = paper.test_returns(run.family).get(group.method, {})
-    known = [bars[number].mean for number in group.environments if number in bars]
-    return float(np.mean(known)) if len(known) == len(group.environments) else None
-
-
 def _method(run: Run, split: str, method: str) -> Group | None:
     return next((group for group in run.select(split, "honest") if group.method == method), None)
-
-
-def _context(run: Run, number: int) -> str:
-    """The context of an environment, small."""
-    at = np.flatnonzero(run.numbers == number)
-    if not run.has("contexts") or not at.size:
-        return ""
-    context = run.evaluation["contexts"][at[0]]
-    return f" <small>({', '.join(f'{float(value):.2f}' for value in context)})</small>".replace("-", "−")
 
 
 def _family(run: Run) -> str:
@@ -396,10 +300,6 @@ def _under(run: Run) -> str:
         f"{_count(run.option('policy_seeds'), 'policy seed', 'policy seeds')}, "
         f"{_count(run.option('model_seeds'), 'model seed', 'model seeds')}, seed {seed}"
     )
-
-
-def _chip(method: str) -> str:
-    return f'<span class="chip" style="background:{look(method).colour}"></span>'
 
 
 def _count(number: Any, one: str, many: str) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from pdvf.reports import figures, page
+from pdvf.reports import bars, figures, page
 from pdvf.reports.data import Run, read_run
 from pdvf.reports.style import png
 from pdvf.runs import RunStore
@@ -23,9 +23,16 @@ class Entry(NamedTuple):
     caption: Callable[[Run], str]
 
 
+FEW = ("test_returns", "train_returns")
+MANY = ("test_baselines", "test_ablations", "train_baselines", "train_ablations")
+"""Figures for a run of few methods, and those that take their place in a comparison."""
 ENTRIES = (
-    Entry("test_returns", "Returns in the test environments", figures.test_returns, page.test_caption),
-    Entry("train_returns", "Returns in the training environments", figures.train_returns, page.train_caption),
+    Entry("test_returns", "Returns in the test environments", bars.test_returns, page.test_caption),
+    Entry("test_baselines", "Baselines in the test environments (Figure 4)", bars.test_baselines, page.test_caption),
+    Entry("test_ablations", "Ablations in the test environments (Figure 5)", bars.test_ablations, page.test_caption),
+    Entry("train_returns", "Returns in the training environments", bars.train_returns, page.train_caption),
+    Entry("train_baselines", "Baselines in the training environments", bars.train_baselines, page.train_caption),
+    Entry("train_ablations", "Ablations in the training environments", bars.train_ablations, page.train_caption),
     Entry("paths", "The ship's paths in the test environments", figures.paths, page.paths_caption),
     Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings, page.embeddings_caption),
     Entry("values", "Predicted against actual return", figures.values, page.values_caption),
@@ -48,7 +55,9 @@ def write_report(store: RunStore) -> Path:
         file = f"figures/{entry.name}.png"
         if figure is None:
             (store.folder / file).unlink(missing_ok=True)  # of an earlier report
-            if entry.name != "paths" or run.family == "spaceship":
+            if entry.name not in (FEW if bars.is_comparison(run) else MANY) and (
+                entry.name != "paths" or run.family == "spaceship"
+            ):
                 absent.append(entry.title)
             continue
         data = png(figure)

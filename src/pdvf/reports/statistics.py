@@ -72,6 +72,31 @@ def summarise(returns: np.ndarray, resamples: int = RESAMPLES, level: float = LE
     )
 
 
+def probability_of_improvement(
+    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0
+) -> Estimate:
+    """Chance that a seed of the first method scores above a seed of the second in the same environment.
+
+    Returns are [E, S, J] and [E, S', J']; ties count half; environments count alike. The interval draws the seeds and
+    episodes of both methods anew, each for itself.
+    """
+    _require_returns(first)
+    _require_returns(second)
+    if first.shape[0] != second.shape[0]:
+        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+
+    def chance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b = a[..., :, None], b[..., None, :]
+        return np.mean((a > b) + 0.5 * (a == b), axis=(-3, -2, -1))
+
+    value = float(chance(first.mean(axis=2), second.mean(axis=2)))
+    if first.shape[1] == 1 and second.shape[1] == 1:
+        return Estimate(value, np.nan, np.nan)
+    samples = chance(resample(first, resamples, seed), resample(second, resamples, seed + 1))
+    low, high = interval(samples, level)
+    return Estimate(value, float(low), float(high))
+
+
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     """Spearman's rank correlation; None where one of the two is constant and it has no value."""
     if first.size < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:

@@ -37,8 +37,14 @@ METHODS = {
     "ppo-all": Look("PPOall", "#b8a800"),
     "no-agg-policy": Look("NoAggPolicy", "#332288"),
     "no-agg-value": Look("NoAggValue", "#8c8c8c"),
+    "oracle": Look("Oracle*", "#333333"),
+    "rma": Look("RMA*", "#117733"),
 }
-"""The paper's methods in the order of every table; Okabe and Ito's colours, and four of Tol's kind."""
+"""The paper's methods in the order of every table, then two of ours (*); Okabe and Ito's colours and Tol's."""
+BASELINES = ("pd-vf", "ppo-env", "rl2", "maml", "ppo-dyn", "ppo-all")
+"""Figure 4, and those that the paper does not have."""
+ABLATIONS = ("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn")
+"""Figure 5."""
 
 
 def look(method: str) -> Look:

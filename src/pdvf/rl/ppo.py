@@ -5,6 +5,7 @@ Section 3.2 and appendices A.3, B and C of the paper.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,11 +15,14 @@ import optax
 
 from pdvf.config import PPOOptions
 from pdvf.engines.base import Engine
-from pdvf.families.base import Array, State
+from pdvf.families.base import Array, Box, State
 from pdvf.rl.gae import advantages
 from pdvf.rl.networks import Actor, Critic, Scaler, make_actor_critic
 from pdvf.rl.rollout import where
 from pdvf.rl.running import Spread, discounted_returns, widen
+
+MakeNetworks = Callable[[Box, Box, int, Array], tuple[Any, Any]]
+"""From bounds of observation and action, width and key to an actor and a critic, called as those of `networks` are."""
 
 
 class TrainState(NamedTuple):
@@ -57,11 +61,13 @@ class Metrics(NamedTuple):
     std: Array
 
 
-def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) -> TrainState:
-    """A fresh policy for the environment with this context [c]."""
+def initialise(
+    engine: Engine, options: PPOOptions, context: Array, key: Array, make_networks: MakeNetworks = make_actor_critic
+) -> TrainState:
+    """A fresh policy for the environment with this context [c]; `make_networks` makes its actor and critic."""
     network_key, reset_key, key = jax.random.split(key, 3)
     family = engine.family
-    actor, critic = make_actor_critic(family.observation, family.action, options.hidden, network_key)
+    actor, critic = make_networks(family.observation, family.action, options.hidden, network_key)
     n = options.environments
     simulator, observation = engine.reset(jax.random.split(reset_key, n), jnp.tile(context, (n, 1)))
     zeros = jnp.zeros(n)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import safetensors.numpy
 
 from pdvf.runs.environment import describe_environment, device, now, versions
@@ -121,9 +122,7 @@ class RunStore:
 
     def load(self, name: str, like: Tree) -> Tree:
         """The artefact as a tree with the structure of `like`, after `verify`."""
-        self.verify(name)
-        with reading(self._file(name)):
-            arrays = safetensors.numpy.load_file(self._file(name))
+        arrays = self.load_arrays(name)
         try:
             return from_arrays(like, arrays)
         except RunError as error:
@@ -131,6 +130,26 @@ class RunStore:
             raise RunError(
                 f"artefact {self._file(name)}, made with pdvf {made}, does not fit here ({error}): {ANEW}"
             ) from error
+
+    def load_arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays of an artefact by name, after `verify`, for whoever needs no tree."""
+        self.verify(name)
+        with reading(self._file(name)):
+            return safetensors.numpy.load_file(self._file(name))
+
+    def names(self, prefix: str) -> list[str]:
+        """Artefacts whose name begins so, sorted."""
+        found = sorted(path.stem for path in self._artefacts.glob(f"{prefix}*.json"))
+        return [name for name in found if self.has(name)]
+
+    def adopt(self, name: str, other: RunStore) -> None:
+        """Takes over an artefact of another run as it is; the caller knows that this run would make the same."""
+        other.verify(name)
+        remove_file(self._manifest(name))
+        for mine, theirs in ((self._file(name), other._file(name)), (self._manifest(name), other._manifest(name))):
+            with reading(theirs):
+                data = theirs.read_bytes()
+            write_file(mine, data)
 
     def verify(self, name: str) -> None:
         """Raises unless the artefact is there, whole, and made from the present version of its inputs."""

@@ -1,0 +1,53 @@
+"""Every method of the comparison behind one protocol (section 4.3): PD-VF is one of them."""
+
+from pdvf.methods.base import (
+    Agent,
+    AtOnce,
+    Feedback,
+    Hidden,
+    Inputs,
+    Method,
+    Training,
+    Transitions,
+    agent_artefact,
+)
+from pdvf.methods.conditioned import KMEANS, ORACLE, PPO_ALL, PPO_DYN
+from pdvf.methods.embedded import NN, NO_AGG_POLICY, NO_AGG_VALUE, PD_VF, PPO_ENV
+from pdvf.methods.maml import MAML
+from pdvf.methods.play import play, play_everywhere
+from pdvf.methods.rl2 import RL2
+from pdvf.methods.rma import RMA
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        PD_VF,
+        PPO_ENV,
+        RL2,
+        MAML,
+        PPO_DYN,
+        PPO_ALL,
+        NN,
+        KMEANS,
+        NO_AGG_POLICY,
+        NO_AGG_VALUE,
+        ORACLE,
+        RMA,
+    )
+}
+"""The paper's methods in the order of its figures, then ours."""
+
+__all__ = [
+    "METHODS",
+    "Agent",
+    "AtOnce",
+    "Feedback",
+    "Hidden",
+    "Inputs",
+    "Method",
+    "Training",
+    "Transitions",
+    "agent_artefact",
+    "play",
+    "play_everywhere",
+]

@@ -1,0 +1,128 @@
+"""What a method is: it is trained on training environments, then plays one episode where it never was (section 4.3).
+
+Everything a trained method needs is an `Agent`, a pytree that is written for one episode; seeds, environments and
+episodes are leading axes added by `vmap`, and one function (`play.play`) plays them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from pdvf.families.base import Array
+from pdvf.pipeline import Problem
+
+Inputs = Mapping[str, Any]
+"""Artefacts of the run by name, such as `policies` and `adapter`."""
+
+
+class Hidden(NamedTuple):
+    """What nobody may know: the place of the environment among all [] and its context [c]."""
+
+    environment: Array
+    context: Array
+
+
+class Feedback(NamedTuple):
+    """What the last step gave: action [a] scaled, reward [], and 1 when no step came before []."""
+
+    action: Array
+    reward: Array
+    first: Array
+
+
+class Transitions(NamedTuple):
+    """The N_d probing steps of one episode, [N_d, ...]; those after its end are not valid."""
+
+    observation: Array
+    action: Array  # scaled
+    reward: Array
+    next_observation: Array
+    valid: Array
+
+
+class Agent(Protocol):
+    """A trained method in one episode. Its memory is any pytree, of the same shapes throughout."""
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Any:
+        """The memory at the start; `hidden` is None unless the method is one that is told."""
+        ...
+
+    def act(self, memory: Any, observation: Array, feedback: Feedback) -> tuple[Array, Any]:
+        """Scaled action [a] and the memory after it, at every step."""
+        ...
+
+    def adapt(self, memory: Any, transitions: Transitions) -> Any:
+        """The memory after the N_d probing steps: called once in an episode, with these steps and no others."""
+        ...
+
+
+class Training(Protocol):
+    """How agents come about, stage by stage, as the phases of `pipeline` do: a run can stop between two stages."""
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+        ...
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are."""
+        ...
+
+    def start(self) -> Any:
+        """The state before the first stage, a pytree."""
+        ...
+
+    def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Array]]:
+        """The state after one more stage, and metrics."""
+        ...
+
+    def finish(self, state: Any) -> dict[str, Any]:
+        """The agents [S, ...], one for each seed, under `agent_artefact(name)`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the comparison."""
+
+    name: str
+    text: str
+    """One line for people."""
+    train: Callable[[Problem, Inputs, Array], Training]
+    """From the problem, the artefacts in `needs` and a key to a training; it may be traced without values."""
+    needs: tuple[str, ...] = ()
+    """Artefacts of the run; `agent_artefact(name)` asks for another method."""
+    told: bool = False
+    """Whether episodes begin with the hidden environment: only upper bounds may be."""
+    mirror: Callable[[Any], Any] | None = None
+    """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
+
+
+def agent_artefact(name: str) -> str:
+    """The artefact that holds a method's agents."""
+    return f"agent-{name}"
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """A training of one stage: `make()` gives the agents [S, ...]."""
+
+    name: str
+    make: Callable[[], Any]
+    stages = 1
+
+    def start(self) -> tuple[()]:
+        """Nothing is carried over."""
+        return ()
+
+    def advance(self, state: tuple[()], stage: int) -> tuple[Any, dict[str, Array]]:
+        """Makes the agents."""
+        del state, stage
+        return self.make(), {}
+
+    def finish(self, state: Any) -> dict[str, Any]:
+        """The agents."""
+        return {agent_artefact(self.name): state}

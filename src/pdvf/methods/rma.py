@@ -1,0 +1,240 @@
+"""RMA (after Kumar et al. 2021), a reference of ours: the Oracle's policy with the context estimated from history.
+
+The estimator learns by regression on the Oracle's rollouts in the training environments, then on its own: the states
+it will see are those that its estimates lead to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.embed import fit
+from pdvf.embed.networks import FeedForward
+from pdvf.families.base import Array
+from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.conditioned import Told, context_features
+from pdvf.parallel import spread
+from pdvf.pipeline import Problem
+from pdvf.rl.networks import Actor, Scaler
+from pdvf.rl.rollout import Steps, begin, play
+
+EPISODES = 16  # of each training environment in a round
+BATCH = 512  # windows of history in a gradient step
+LEARNING_RATE = 1e-3
+
+
+class Estimator(eqx.Module):
+    """From the last H transitions to features of the context: each transition alone, their mean, then together."""
+
+    observation: Scaler
+    change: Scaler
+    each: FeedForward
+    together: FeedForward
+
+    def __call__(self, observation: Array, action: Array, next_observation: Array, valid: Array) -> Array:
+        """Features [f] from transitions [H, ...] where valid [H]."""
+        observation_scale, change_scale = jax.lax.stop_gradient((self.observation, self.change))
+        change = change_scale.scale(next_observation - observation)
+        rows = jnp.concatenate([observation_scale.scale(observation), action, change], axis=-1)
+        counted = valid[:, None].astype(rows.dtype)
+        total = jnp.sum(jax.nn.relu(jax.vmap(self.each)(rows)) * counted, axis=0)
+        count = jnp.sum(counted)
+        some = jnp.minimum(count, 1.0)[None]
+        return self.together(jnp.concatenate([total / jnp.maximum(count, 1.0), some]))
+
+
+class History(NamedTuple):
+    """The last H transitions, the newest last, and what the next one begins with."""
+
+    observation: Array  # [H, o]
+    action: Array  # [H, a]
+    next_observation: Array  # [H, o]
+    valid: Array  # [H]
+    last: Array  # [o]
+
+
+class OnlineAgent(eqx.Module):
+    """The Oracle's policy, told an estimate instead of the truth, at every step anew."""
+
+    actor: Actor
+    estimator: Estimator
+    history: int = eqx.field(static=True)
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> History:
+        """An empty history."""
+        del hidden
+        o, a = observation.shape[-1], self.actor.log_std.shape[-1]
+        rows = jnp.zeros((self.history, o))
+        return History(rows, jnp.zeros((self.history, a)), rows, jnp.zeros(self.history, bool), observation)
+
+    def act(self, memory: History, observation: Array, feedback: Feedback) -> tuple[Array, History]:
+        """Takes in the last transition, estimates, acts."""
+        m = memory
+        made = feedback.first < 0.5
+        memory = History(
+            _push(m.observation, m.last, made),
+            _push(m.action, feedback.action, made),
+            _push(m.next_observation, observation, made),
+            _push(m.valid, made, made),
+            observation,
+        )
+        feature = self.estimator(*memory[:4])
+        return self.actor(jnp.concatenate([observation, feature])), memory
+
+    def adapt(self, memory: History, transitions: Transitions) -> History:
+        """Has seen them already."""
+        del transitions
+        return memory
+
+
+def _push(rows: Array, row: Array, made: Array) -> Array:
+    return jnp.where(made, jnp.concatenate([rows[1:], row[None]]), rows)
+
+
+class Regression(NamedTuple):
+    """The training under way, for one seed."""
+
+    fit: fit.Fit[Estimator]
+    rounds: Steps  # [R, n, T, ...] every round so far
+    filled: Array  # [] rounds
+
+
+@dataclass(frozen=True)
+class EstimatorTraining:
+    """Rounds of playing with the Oracle's policy and regression of the context on history."""
+
+    problem: Problem
+    oracle: Told  # [S, ...]
+    key: Array
+    name = "rma"
+
+    @property
+    def stages(self) -> int:
+        """One for each round."""
+        return self.problem.config.baselines.estimation_rounds
+
+    @property
+    def _contexts(self) -> Array:
+        return jnp.repeat(jnp.asarray(self.problem.contexts), EPISODES, axis=0)
+
+    def start(self) -> Regression:
+        """Untrained estimators, scaled by a round of the Oracle with the true context."""
+        keys = jax.random.split(self.key, self.oracle.centre.shape[0])
+        return jax.vmap(self._start)(self.oracle, keys)
+
+    def _start(self, oracle: Told, key: Array) -> Regression:
+        play_key, each_key, together_key, fit_key = jax.random.split(key, 4)
+        truth = self._truth(oracle)
+        steps = self._play(oracle, lambda history: truth, play_key)
+        weight = steps.valid.astype(jnp.float32)
+        o, a, h = steps.observation.shape[-1], steps.action.shape[-1], self.problem.config.ppo.hidden
+        model = Estimator(
+            Scaler.from_data(steps.observation, weight),
+            Scaler.from_data(steps.next_observation - steps.observation, weight),
+            FeedForward((2 * o + a, h, h), each_key),
+            FeedForward((h + 1, h, truth.shape[-1]), together_key),
+        )
+        rounds = jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype).at[0].set(x), steps)
+        return Regression(fit.start(model, self._optimiser, fit_key), rounds, jnp.ones((), jnp.int32))
+
+    def advance(self, state: Regression, stage: int) -> tuple[Regression, dict[str, Array]]:
+        """Regression on the rounds there are, then the next round, played with estimates."""
+        del stage
+        keys = jax.random.split(jax.random.fold_in(self.key, 1), self.oracle.centre.shape[0])
+        return self._round((), (self.oracle, state, keys))
+
+    @cached_property
+    def _round(self):
+        def one(oracle: Told, state: Regression, key: Array) -> tuple[Regression, dict[str, Array]]:
+            truth = self._truth(oracle)
+
+            def loss(model: Estimator, key: Array) -> Array:
+                return self._loss(model, state.rounds, state.filled, truth, key)
+
+            updates = self.problem.config.baselines.estimation_updates
+            trained, metrics = fit.advance(state.fit, self._optimiser, loss, loss, updates)
+            play_key = jax.random.fold_in(key, state.filled)
+            steps = self._play(oracle, jax.vmap(lambda h: trained.model(*h)), play_key)
+            at = jnp.minimum(state.filled, self.stages - 1)
+            last = state.filled >= self.stages
+            rounds = jax.tree.map(
+                lambda all_, new: all_.at[at].set(jnp.where(last, all_[at], new)), state.rounds, steps
+            )
+            return Regression(trained, rounds, jnp.minimum(state.filled + 1, self.stages)), metrics
+
+        return spread(lambda _, split: jax.vmap(one)(*split))
+
+    def _truth(self, oracle: Told) -> Array:
+        """Features [n, f] of every episode's context, as the Oracle is told them."""
+        names = self.problem.engine.family.context_names
+        return (context_features(names, self._contexts) - oracle.centre) / oracle.width
+
+    def _play(self, oracle: Told, estimate: Any, key: Array) -> Steps:
+        """Steps [n, T, ...] of the Oracle's policy, with its exploration noise, given features by `estimate`."""
+        begin_key, play_key = jax.random.split(key)
+        engine, contexts, length = self.problem.engine, self._contexts, self.problem.config.baselines.history
+        started = begin(engine, contexts, begin_key)
+        n, o, a = contexts.shape[0], started.observation.shape[-1], engine.family.action.size
+        empty = Steps(
+            jnp.zeros((n, length, o)),
+            jnp.zeros((n, length, a)),
+            jnp.zeros((n, length, o)),
+            jnp.zeros((n, length), bool),
+        )
+
+        def step(carry, key: Array):
+            episodes, history = carry
+            feature = estimate(history)
+
+            def act(observation: Array, noise_key: Array) -> Array:
+                mean = jax.vmap(oracle.actor)(jnp.concatenate([observation, feature], axis=-1))
+                return mean + jnp.exp(oracle.actor.log_std) * jax.random.normal(noise_key, mean.shape)
+
+            episodes, made = play(engine, contexts, episodes, act, key, 1)
+            assert made is not None
+            row = jax.tree.map(lambda x: x[0], made)
+            history = jax.tree.map(lambda old, new: jnp.concatenate([old[:, 1:], new[:, None]], axis=1), history, row)
+            return (episodes, history), row
+
+        _, rows = jax.lax.scan(step, (started, empty), jax.random.split(play_key, engine.family.horizon))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rows)
+
+    def _loss(self, model: Estimator, rounds: Steps, filled: Array, truth: Array, key: Array) -> Array:
+        """Squared error of the estimate from random windows of random episodes."""
+        length = self.problem.config.baselines.history
+        round_key, episode_key, end_key = jax.random.split(key, 3)
+        r = jax.random.randint(round_key, (BATCH,), 0, filled)
+        n = jax.random.randint(episode_key, (BATCH,), 0, truth.shape[0])
+        lived = jnp.sum(rounds.valid[r, n], axis=-1)
+        end = jax.random.randint(end_key, (BATCH,), 0, lived + 1)  # transitions before `end` have been seen
+
+        def one(r: Array, n: Array, end: Array) -> Array:
+            at = end - length + jnp.arange(length)
+            window = jax.tree.map(lambda x: x[r, n, jnp.maximum(at, 0)], rounds)
+            seen = window._replace(valid=window.valid & (at >= 0))
+            return jnp.sum((model(*seen) - truth[n]) ** 2)
+
+        return jnp.mean(jax.vmap(one)(r, n, end))
+
+    @property
+    def _optimiser(self):
+        return fit.cosine_adam(LEARNING_RATE, self.stages * self.problem.config.baselines.estimation_updates)
+
+    def finish(self, state: Regression) -> dict[str, Any]:
+        """The agents [S, ...]."""
+        history = self.problem.config.baselines.history
+        return {agent_artefact(self.name): OnlineAgent(self.oracle.actor, state.fit.model, history)}
+
+
+def train_rma(problem: Problem, inputs: Inputs, key: Array) -> EstimatorTraining:
+    """An estimator for each of the Oracle's seeds."""
+    return EstimatorTraining(problem, inputs[agent_artefact("oracle")], key)
+
+
+RMA = Method("rma", "Oracle with the context estimated from recent history (ours)", train_rma, ("agent-oracle",))

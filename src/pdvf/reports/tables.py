@@ -1,0 +1,129 @@
+"""The tables of a report: all test environments together, and each environment by itself."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from pdvf.reports import paper
+from pdvf.reports.data import Group, Run
+from pdvf.reports.statistics import RESAMPLES, Estimate, probability_of_improvement
+from pdvf.reports.style import look
+
+
+def headline(run: Run) -> str:
+    """Every method in all test environments together, beside the paper."""
+    ours = next((g for g in run.select("test", "honest") if g.method == "pd-vf"), None)
+    rows = []
+    for group in run.select("test"):
+        mean, iqm, theirs = group.summary.mean, group.summary.iqm, paper_mean(run, group)
+        _, seeds, episodes = group.returns.shape
+        lead = ' class="lead"' if (group.method, group.protocol) == ("pd-vf", "honest") else ""
+        chance = ""
+        if ours is not None and group.method != "pd-vf" and group.environments == ours.environments:
+            chance = _chance(probability_of_improvement(ours.returns, group.returns))
+        rows.append(
+            f'<tr{lead}><td class="text">{chip(group.method)}{escape(look(group.method).label)}</td>'
+            f'<td class="text">{escape(group.protocol)}</td><td>{cell(mean, run)}</td>'
+            f"<td>{cell(iqm, run)}</td><td>{'' if theirs is None else number(theirs, run)}</td>"
+            f"<td>{chance}</td><td>{seeds} × {episodes}</td></tr>"
+        )
+    note = (
+        "Over all test environments. In small print: 95 % percentile intervals from "
+        f"{RESAMPLES} bootstrap samples of seeds, then of episodes within each environment; none where there is only "
+        "one seed. The interquartile mean is taken over the scores of all pairs of environment and seed. "
+        "<em>PD-VF better</em>: the chance that a seed of PD-VF scores above a seed of the method in the same "
+        "environment. "
+        "<em>Honest</em>: every decision is made within the one episode that counts, and probing steps are part of it. "
+        "<em>Peek</em>: of the two signs of the embedding the one with the better true return counts, as in the "
+        "authors’ published code; that takes two tries."
+    )
+    if any(look(group.method).label.endswith("*") for group in run.select("test")):
+        note += " Methods with an asterisk are not in the paper."
+    return (
+        '<div class="wide"><table><thead><tr><th class="text">Method</th><th class="text">Protocol</th>'
+        "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th><th>PD-VF better</th>"
+        f"<th>Seeds × episodes</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<p class="note">{note}</p>'
+    )
+
+
+def environments(run: Run, split: str) -> str:
+    """Every method in each environment of a split."""
+    groups = run.select(split)
+    if not groups:
+        return ""
+    theirs = paper.test_returns(run.family) if split == "test" else {}
+    numbers = sorted({number for group in groups for number in group.environments})
+    head = "".join(f"<th>{n}{context_text(run, n)}</th>" for n in numbers)
+    rows = []
+    for group in groups:
+        protocol = "" if group.protocol == "honest" else f" <small>{escape(group.protocol)}</small>"
+        cells = [f'<td class="text">{chip(group.method)}{escape(look(group.method).label)}{protocol}</td>']
+        for n in numbers:
+            if n not in group.environments:
+                cells.append("<td></td>")
+                continue
+            estimate = group.summary.environments[group.environments.index(n)]
+            bar = theirs.get(group.method, {}).get(n) if group.protocol == "honest" else None
+            beside = "" if bar is None else f"<br><small>paper {number(bar.mean, run)} ± {number(bar.std, run)}</small>"
+            cells.append(f"<td>{cell(estimate, run)}{beside}</td>")
+        rows.append(f"<tr>{''.join(cells)}<td><b>{cell(group.summary.mean, run)}</b></td></tr>")
+    table = (
+        f'<div class="wide"><table><thead><tr><th class="text">Environment</th>{head}<th>mean</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+    if split == "test":
+        return f"<h3>Test environments</h3>{table}"
+    return f"<details><summary>Training environments</summary>{table}</details>"
+
+
+def _chance(estimate: Estimate) -> str:
+    text = f"{100 * estimate.value:.0f} %"
+    if np.isnan(estimate.low):
+        return text
+    return f"{text} <small>[{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]</small>"
+
+
+def cell(estimate: Estimate, run: Run) -> str:
+    """An estimate with its interval in small print, where there is one."""
+    value = number(estimate.value, run)
+    if np.isnan(estimate.low):
+        return value
+    return f"{value} <small>[{number(estimate.low, run)}, {number(estimate.high, run)}]</small>"
+
+
+def interval_text(estimate: Estimate, run: Run) -> str:
+    """The interval in words."""
+    if np.isnan(estimate.low):
+        return "one model, so no interval"
+    return f"95 % interval {number(estimate.low, run)} to {number(estimate.high, run)}"
+
+
+def number(value: float, run: Run) -> str:
+    """A return, with as many digits as the largest one of the run deserves."""
+    largest = max(float(np.abs(group.returns).max()) for group in run.groups)
+    text = f"{value:.3f}" if largest < 10 else f"{value:.1f}"
+    return text.replace("-", "−")
+
+
+def paper_mean(run: Run, group: Group) -> float | None:
+    """The paper's mean over the environments of a group, where it has all of them."""
+    bars = paper.test_returns(run.family).get(group.method, {})
+    known = [bars[number].mean for number in group.environments if number in bars]
+    return float(np.mean(known)) if len(known) == len(group.environments) else None
+
+
+def context_text(run: Run, number: int) -> str:
+    """The context of an environment, small."""
+    at = np.flatnonzero(run.numbers == number)
+    if not run.has("contexts") or not at.size:
+        return ""
+    context = run.evaluation["contexts"][at[0]]
+    return f" <small>({', '.join(f'{float(value):.2f}' for value in context)})</small>".replace("-", "−")
+
+
+def chip(method: str) -> str:
+    """A square in the colour of a method."""
+    return f'<span class="chip" style="background:{look(method).colour}"></span>'

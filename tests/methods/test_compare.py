@@ -1,0 +1,145 @@
+"""The comparison: one evaluation for all, what is finished stays, what is missing is made, a method in one file."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pdvf.parallel
+from pdvf.cli import main
+from pdvf.comparison import find_methods
+from pdvf.config import ConfigError, to_dict
+from pdvf.methods import METHODS
+from pdvf.pipeline import PHASES, Problem, artefact_shapes
+from pdvf.runs import RunStore
+from tiny import FAST_COMPILATION, TINY, command_line, relaxed
+
+DOCS = Path(__file__).parents[2] / "docs" / "add_a_method.md"
+CHEAP = ("pd-vf", "ppo-env", "nn")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly(tmp_path_factory) -> Iterator[None]:
+    """Programs that are compiled once and run for moments; without the checks that whole programs trip over."""
+    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled"))}
+    before = {name: jax.config.values[name] for name in wanted}
+    for name, value in wanted.items():
+        jax.config.update(name, value)
+    with relaxed(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
+        yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def compare(folder: Path, *methods: str) -> int:
+    words = ["compare", "spaceship", *command_line(TINY), "--out", str(folder), "--quiet"]
+    return main([*words, "--methods", *methods])
+
+
+def untrained(folder: Path) -> None:
+    """A run whose phases left random numbers: enough to play with."""
+    store, rng = RunStore.create(folder, to_dict(TINY), "test"), np.random.default_rng(0)
+    shapes = artefact_shapes(Problem(TINY))
+    for name in (leaf for phase in ("train", "collect", "embed", "fit") for leaf in PHASES[phase].leaves):
+        tree = jax.tree.map(lambda x: jnp.asarray(0.4 * rng.normal(size=x.shape) + 0.2, x.dtype), shapes[name])
+        store.save(name, tree)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("compared") / "run"
+    untrained(folder)
+    example = re.search(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert example is not None
+    file = folder.parent / "lookup.py"
+    file.write_text(example[1], encoding="utf-8")
+    assert len(example[1].splitlines()) <= 60
+    assert compare(folder, *CHEAP, str(file)) == 0
+    return folder
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "returns.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_method_has_a_return_for_every_environment_seed_and_episode(run):
+    counts: dict[tuple[str, str], int] = {}
+    for row in rows(run):
+        counts[row["method"], row["protocol"]] = counts.get((row["method"], row["protocol"]), 0) + 1
+    # 4 environments, 2 episodes; 2 model seeds for what is made of models, 1 policy seed for the rest.
+    assert counts == {
+        ("pd-vf", "honest"): 16,
+        ("pd-vf", "peek"): 16,
+        ("nn", "honest"): 16,
+        ("ppo-env", "honest"): 8,
+        ("lookup", "honest"): 8,
+    }
+
+
+def test_one_evaluation_agrees_with_that_of_the_pipeline(run):
+    # Two programs, one truth: nothing is random in Spaceship, so each return must be the same.
+    evaluation = RunStore.open(run).load_arrays("evaluation")
+    expected = {"pd-vf": evaluation["returns"], "nn": evaluation["nn"], "ppo-env": evaluation["ppo_env"].swapaxes(0, 1)}
+    for method, returns in expected.items():
+        found = RunStore.open(run).load_arrays(f"returns-{method}")["honest"]
+        np.testing.assert_allclose(found, returns, atol=2e-5)
+        assert np.ptp(found) > 1e-3
+
+
+def test_report_has_the_added_method(run):
+    assert "lookup" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_finished_methods_are_left_alone_and_missing_ones_made(run):
+    store = RunStore.open(run)
+    before = {name: store.manifest(name)["created"] for name in store.names("agent-")}
+    bits = store.manifest("returns-nn")["sha256"]
+    store.remove("agent-nn")
+    store.remove("returns-nn")
+    files = {path: path.stat().st_mtime_ns for path in (run / "artefacts").glob("agent-*")}
+    assert compare(run, *CHEAP) == 0
+    assert store.manifest("returns-nn")["sha256"] == bits
+    assert set(before) == set(store.names("agent-"))
+    assert all(path.stat().st_mtime_ns == when for path, when in files.items())
+
+
+def test_bounds_alone_are_told_and_ask_for_test_environments():
+    assert {name for name, method in METHODS.items() if method.told} == {"ppo-env", "oracle"}
+    assert {name for name, method in METHODS.items() if "upper_bound" in method.needs} == {"ppo-env"}
+
+
+def test_methods_that_others_need_come_first():
+    names = [method.name for method in find_methods(["rma", "pd-vf", "oracle"])]
+    assert names == ["oracle", "rma", "pd-vf"]
+    assert [method.name for method in find_methods([])] == list(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [("ppo-al", "unknown method 'ppo-al', expected one of: pd-vf"), ("none.py", "none.py is not there")],
+)
+def test_methods_that_are_not_there(word, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        find_methods([word])
+
+
+def test_file_without_a_method(tmp_path):
+    file = tmp_path / "empty.py"
+    file.write_text("x = 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="makes no Method of its own"):
+        find_methods([str(file)])
+
+
+@pytest.mark.slow
+def test_every_method_trains_and_plays_on_the_smallest_run(run):
+    assert compare(run) == 0
+    assert {row["method"] for row in rows(run)} == {*METHODS, "lookup"}

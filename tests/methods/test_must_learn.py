@@ -1,0 +1,111 @@
+"""Every method learns on a toy family where it is known what can be earned with and without the hidden context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toy import BLIND, INFORMED, ToyProblem
+
+from pdvf.adapt import Adapter
+from pdvf.methods import METHODS, agent_artefact, play_everywhere
+from pdvf.value.aggregate import ReturnScale, make_members
+from tiny import make_body, relaxed
+
+Returns = Callable[..., np.ndarray]
+HALF = (BLIND + INFORMED) / 2
+
+
+@pytest.fixture(scope="module")
+def artefacts() -> dict[str, Any]:
+    """What methods were trained so far, and an adapter for those that need one."""
+    with relaxed():
+        return {"adapter": untrained_adapter(ToyProblem())}
+
+
+def untrained_adapter(problem: ToyProblem) -> Adapter:
+    """Two models whose encoder is random: different pushes have different embeddings all the same."""
+    family = problem.engine.family
+
+    def one(key):
+        body_key, value_key, begin_key = jax.random.split(key, 3)
+        body = make_body(family.observation, family.action, 4, body_key)
+        value = make_members(body.dynamics.observation, 4, 4, problem.config.value, value_key)
+        z_d = body.begin(problem.engine, jnp.asarray(problem.contexts), begin_key).z_d
+        return Adapter(body, value, ReturnScale(jnp.zeros(()), jnp.ones(())), z_d, jnp.zeros((3, 4)))
+
+    return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 2))
+
+
+@pytest.fixture
+def earned(artefacts) -> Iterator[Returns]:
+    """Mean returns [S] of a method over the test environments, trained once for all tests."""
+
+    def train(name: str) -> None:
+        method, problem = METHODS[name], ToyProblem()
+        for needed in method.needs:
+            if needed not in artefacts:
+                train(needed.removeprefix("agent-"))
+        training = method.train(problem, artefacts, jax.random.key(3))
+        state = jax.jit(training.start)()
+        for stage in range(training.stages):
+            state, _ = training.advance(state, stage)
+        artefacts.update(training.finish(state))
+
+    def earned(name: str) -> np.ndarray:
+        problem, agent = ToyProblem(), agent_artefact(name)
+        if agent not in artefacts:
+            train(name)
+        told = METHODS[name].told
+        play = jax.jit(lambda agents: play_everywhere(problem.engine, agents, problem.everywhere, 1, told, key))
+        key = jax.random.key(0)
+        returns = np.asarray(play(artefacts[agent])["honest"])
+        return returns[:, len(problem.contexts) :].mean(axis=(1, 2))
+
+    with relaxed():
+        yield earned
+
+
+def above(values: Sequence[float] | np.ndarray, bound: float) -> bool:
+    """Whether every seed is above a bound."""
+    return bool(np.all(np.asarray(values) > bound))
+
+
+def test_without_memory_nothing_can_be_earned(earned):
+    np.testing.assert_allclose(earned("ppo-all"), BLIND, atol=1e-5)
+
+
+def test_knowing_the_context_from_the_start(earned):
+    # Five pushes of 0.8; the first of them is made by those alone who are told.
+    assert above(earned("oracle"), 0.9 * (INFORMED + 0.8))
+
+
+@pytest.mark.parametrize("name", ["rl2", "maml"])
+def test_finding_out_within_the_episode(earned, name):
+    returns = earned(name)
+    assert above(returns, 0.75 * INFORMED)
+    assert returns.max() <= INFORMED + 1e-4  # the first push is a guess, whoever makes it
+    assert above(returns - earned("ppo-all"), HALF)
+
+
+def test_policy_conditioned_on_the_embedding_beats_one_for_all(earned):
+    returns = earned("ppo-dyn")
+    assert above(returns, 0.75 * INFORMED)
+    assert above(returns - earned("ppo-all"), HALF)
+
+
+def test_one_policy_a_cluster(earned, artefacts):
+    assert above(earned("kmeans"), 0.75 * INFORMED)
+    # Two clusters: pushes to the left and to the right look different whatever the encoder.
+    centres = np.asarray(artefacts["agent-kmeans"].centres)
+    assert centres.shape == (2, 2, 4)
+    assert np.abs(centres[:, 0] - centres[:, 1]).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_context_estimated_online(earned):
+    assert above(earned("rma"), 0.75 * INFORMED)

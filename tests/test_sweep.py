@@ -1,0 +1,123 @@
+"""The search over options: budget, sharing of phases, resuming, and that no test environment is ever asked for."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import pdvf.parallel
+from pdvf.cli import main
+from pdvf.config import ConfigError
+from pdvf.families import Spaceship
+from pdvf.presets import preset
+from pdvf.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
+from tiny import FAST_COMPILATION, TINY, command_line, relaxed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly(tmp_path_factory) -> Iterator[None]:
+    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled"))}
+    before = {name: jax.config.values[name] for name in wanted}
+    for name, value in wanted.items():
+        jax.config.update(name, value)
+    with relaxed(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
+        yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def sweep(folder: Path, *words: str) -> int:
+    return main(["sweep", "spaceship", *command_line(TINY), "--out", str(folder), "--quiet", *words])
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "sweep.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
+    def forbidden(self, seed):
+        raise AssertionError("a test environment was asked for")
+
+    words = ("--method", "ppo-all", "--option", "baselines.steps", "64", "96")
+    monkeypatch.setattr("pdvf.sweep.artefact_shapes", lambda problem: {})  # ppo-all needs none
+    monkeypatch.setattr(Spaceship, "test", forbidden)
+    assert sweep(tmp_path / "s", *words) == 0
+    said = capsys.readouterr().out
+    # One seed, 64 and 96 steps; of training environments 1 to 3 the middle one judges.
+    assert said.startswith("budget: 2 trials of ppo-all; 160 environment steps")
+    assert "held-out training environments 2" in said
+    rows = table(tmp_path / "s")
+    assert [row["baselines.steps"] for row in rows] == ["64", "96"]
+    assert sum(row["best"] == "yes" for row in rows) == 1
+    best = max(rows, key=lambda row: float(row["held_out_return"]))
+    assert best["best"] == "yes"
+    # The same command again makes nothing anew; other options in the same folder are refused.
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "s" / "trials").rglob("*.safetensors")}
+    assert len(files) == 4
+    assert sweep(tmp_path / "s", *words) == 0
+    assert all(path.stat().st_mtime_ns == when for path, when in files.items())
+    assert table(tmp_path / "s") == rows
+    capsys.readouterr()
+    assert sweep(tmp_path / "s", *words[:-1]) == 2
+    assert "belongs to a sweep with other options" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_search_of_the_method_shares_phases(tmp_path, capsys):
+    assert sweep(tmp_path / "s", "--option", "value.learning_rate", "1e-3", "5e-3") == 0
+    assert "train 1 times; collect 1 times; embed 1 times; fit 2 times" in capsys.readouterr().out
+    first, second = (tmp_path / "s" / "trials" / name / "artefacts" for name in ("001", "002"))
+    for name, same in (("policies", True), ("dynamics", True), ("adapter", False)):
+        files = [folder / f"{name}.safetensors" for folder in (first, second)]
+        assert (files[0].read_bytes() == files[1].read_bytes()) == same
+
+
+def test_dry_run_only_counts(tmp_path, capsys):
+    assert sweep(tmp_path / "s", "--grid", "ppo.learning_rate", "value.batch", "--dry-run") == 0
+    said = capsys.readouterr().out
+    # 4 x 3 combinations; PPO differs in 4 of them; 2 environments, 1 seed, 64 steps each time.
+    assert "12 trials of pd-vf; train 4 times; collect 4 times; embed 4 times; fit 12 times; 512 environment" in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_held_out_environments_are_in_nothing_that_learns():
+    problem = HeldOut(preset("spaceship", "quick"), held_out=(7, 8, 9))
+    assert problem.contexts.shape == (12, 1)
+    assert problem.everywhere.shape == (12, 1)
+    angles = np.array([6, 7, 8]) * np.pi / 10
+    np.testing.assert_allclose(problem.judged[12:, 0], angles, rtol=1e-6)
+    assert not np.isclose(problem.contexts, angles).any()
+
+
+def test_grids_of_the_appendix_are_options():
+    base = preset("spaceship", "paper")
+    for name, values in APPENDIX_C.items():
+        for value in values:
+            with_options(base, {name: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"options": {"ppo.lr": ["1"]}}, "unknown option 'ppo.lr'"),
+        ({"options": {"ppo": ["1"]}}, "unknown option 'ppo'"),
+        ({"options": {"ppo.steps": ["many"]}}, "ppo.steps is 'many', expected a whole number"),
+        ({"options": {"ppo.steps": []}}, "option ppo.steps has no values"),
+        ({}, "nothing to search"),
+        ({"grids": ["ppo.clip"]}, "unknown grid 'ppo.clip'"),
+        ({"options": {"seed": ["1"]}, "method": "ppo-env"}, "method 'ppo-env' cannot be searched for"),
+        ({"options": {"seed": ["1"]}, "held_out": [16]}, "held-out environments 16, expected some but not all"),
+    ],
+)
+def test_what_cannot_be_searched(arguments, message):
+    given = {"options": {}, "grids": [], "method": "pd-vf", "held_out": []} | arguments
+    with pytest.raises(ConfigError) as error:
+        make_sweep(preset("spaceship", "quick"), **given)
+    assert message in str(error.value)
