@@ -92,37 +92,54 @@ def play_optimal(
     return scores, predicted[::2], own[::2]
 
 
-class Pairs(NamedTuple):
-    """A batch of n pairs of policy and environment."""
+class Grid(NamedTuple):
+    """A batch: r policy embeddings, each with its returns in all E environments."""
 
-    s0: Array  # [n, o]
-    z_pi: Array  # [n, e]
-    z_d: Array  # [n, d]
-    target: Array  # [n] scaled return
-
-
-def draw(scores: Scores, rows: Array, scale: ReturnScale, own: float, count: int, key: Array, held_out: bool) -> Pairs:
-    """Pairs from the first `rows` rows of a table, a share `own` of them from the embedding's own environment."""
-    row_key, offset_key, own_key, environment_key = jax.random.split(key, 4)
-    row = jax.random.randint(row_key, (count,), 0, jnp.maximum(rows // HELD_OUT, 1)) * HELD_OUT
-    if not held_out:
-        row = row + jax.random.randint(offset_key, (count,), 1, jnp.clip(rows - row, 2, HELD_OUT))
-    anywhere = jax.random.randint(environment_key, (count,), 0, scores.returns.shape[1])
-    environment = jnp.where(jax.random.bernoulli(own_key, own, (count,)), scores.home[row], anywhere)
-    at = (row, environment)
-    return Pairs(scores.s0[at], scores.z_pi[row], scores.z_d[at], scale.scale(scores.returns[at]))
+    z_pi: Array  # [r, e]
+    s0: Array  # [E, o]
+    z_d: Array  # [E, d]
+    target: Array  # [r, E] scaled return
+    weight: Array  # [r, E]; the weights of an embedding sum to 1
 
 
-def value_error(members: QuadraticValue, pairs: Pairs, options: ValueOptions) -> Array:
+def draw(scores: Scores, rows: Array, scale: ReturnScale, own: float, count: int, key: Array, held_out: bool) -> Grid:
+    """`count` of the first `rows` embeddings of a table; an embedding's own environment weighs `own` more.
+
+    Each environment is seen through one of its probes, which all embeddings share: A(s0, z_d), the costly part of W,
+    is then worked out once for an environment instead of once for a pair (docs/decisions/0005-value.md).
+    """
+    row_key, probe_key = jax.random.split(key)
+    environments = jnp.arange(scores.returns.shape[1])
+
+    def some(count: int, key: Array) -> Array:
+        block_key, offset_key = jax.random.split(key)
+        row = jax.random.randint(block_key, (count,), 0, jnp.maximum(rows // HELD_OUT, 1)) * HELD_OUT
+        if held_out:
+            return row
+        return row + jax.random.randint(offset_key, (count,), 1, jnp.clip(rows - row, 2, HELD_OUT))
+
+    row = some(count, row_key)
+    probe = (some(environments.shape[0], probe_key), environments)
+    at_home = scores.home[row][:, None] == environments
+    weight = own * at_home + (1 - own) / environments.shape[0]
+    return Grid(scores.z_pi[row], scores.s0[probe], scores.z_d[probe], scale.scale(scores.returns[row]), weight)
+
+
+def value_error(members: QuadraticValue, grid: Grid, options: ValueOptions) -> Array:
     """Squared error of W, summed over members [M, ...].
 
     W need not be right about bad policies, only not too hopeful: a quadratic form that spends its few numbers on
     ranking the bad ones is wrong about the best (docs/decisions/0005-value.md).
     """
-    predicted = jax.vmap(lambda member: jax.vmap(member)(pairs.s0, pairs.z_pi, pairs.z_d))(members)  # [M, n]
-    lenient = (predicted < pairs.target) & (pairs.target < options.high_return)
-    weight = jnp.where(lenient, options.underestimation, 1.0)
-    return jnp.sum(jnp.mean(weight * (predicted - pairs.target) ** 2, axis=-1))
+
+    def predict(member: QuadraticValue) -> Array:
+        lower = jax.vmap(member.lower)(grid.s0, grid.z_d)  # [E, e, e]
+        return jnp.sum(jnp.einsum("eij,ri->rej", lower, grid.z_pi) ** 2, axis=-1)
+
+    predicted = jax.vmap(predict)(members)  # [M, r, E]
+    lenient = (predicted < grid.target) & (grid.target < options.high_return)
+    weight = jnp.where(lenient, options.underestimation, 1.0) * grid.weight
+    return jnp.sum(weight * (predicted - grid.target) ** 2) / grid.z_pi.shape[0]
 
 
 def value_loss(
@@ -136,9 +153,10 @@ def value_loss(
     held_out: bool,
 ) -> Array:
     """Error of W on a batch: half original, half aggregated once there is any."""
-    keys, half = jax.random.split(key), options.batch // 2
-    first = draw(original, jnp.asarray(original.z_pi.shape[0]), scale, 0.0, half, keys[0], held_out)
-    second = draw(aggregated, filled, scale, options.own_environment, half, keys[1], held_out)
+    keys = jax.random.split(key)
+    count = max(options.batch // (2 * original.returns.shape[1]), 1)
+    first = draw(original, jnp.asarray(original.z_pi.shape[0]), scale, 0.0, count, keys[0], held_out)
+    second = draw(aggregated, filled, scale, options.own_environment, count, keys[1], held_out)
     errors = value_error(members, first, options), value_error(members, second, options)
     return jnp.where(filled > 0, 0.5 * errors[0] + 0.5 * errors[1], errors[0])
 
