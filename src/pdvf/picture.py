@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from pdvf.checked import ConfigError
 from pdvf.families.base import MujocoFamily
-from pdvf.families.mujoco import model
+from pdvf.families.mujoco import library, model
 
 LARGEST = (640, 480)  # what MuJoCo draws into unless a model says otherwise
 ARROW = np.array([0.2, 0.5, 0.95, 1.0], np.float32)
@@ -18,7 +17,7 @@ ARROW = np.array([0.2, 0.5, 0.95, 1.0], np.float32)
 
 def paint(family: MujocoFamily, context: np.ndarray, qpos: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Picture [height, width, 3] of positions [nq] under a context [c], seen from behind and above."""
-    import mujoco
+    mujoco = library()
 
     width, height = size
     if not (0 < width <= LARGEST[0] and 0 < height <= LARGEST[1]):
@@ -56,7 +55,7 @@ def _canvas(width: int, height: int) -> Any:
     reasons = []
     for name in (wanted,) if wanted in ("osmesa", "egl", "glfw") else ("osmesa", "egl"):
         try:
-            return importlib.import_module(f"mujoco.{name}").GLContext(width, height)
+            return library(name).GLContext(width, height)
         except Exception as error:  # each library fails in its own way
             reasons.append(f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
     raise ConfigError(
@@ -67,7 +66,7 @@ def _canvas(width: int, height: int) -> Any:
 
 def _draw_wind(scene: Any, at: np.ndarray, wind: np.ndarray) -> None:
     """An arrow above the body in the direction of the fluid; none where it stands still."""
-    import mujoco
+    mujoco = library()
 
     speed = float(np.linalg.norm(wind))
     if speed > 0:

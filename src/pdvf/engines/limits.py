@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    import mujoco
+from pdvf.families.base import MjModel
+from pdvf.families.mujoco import library
 
 
-def contacts(model: mujoco.MjModel) -> int:
+def contacts(model: MjModel) -> int:
     """Upper bound of the contacts of one world."""
     return sum(count for count, _ in _pairs(model))
 
 
-def rows(model: mujoco.MjModel) -> int:
+def rows(model: MjModel) -> int:
     """Upper bound of the constraint rows of one world: contacts, limits, friction and equalities."""
-    import mujoco
+    mujoco = library()
 
     elliptic = model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
     touching = sum(count * _rows(dimension, elliptic) for count, dimension in _pairs(model))
@@ -30,9 +28,9 @@ def _rows(dimension: int, elliptic: bool) -> int:
     return dimension if dimension == 1 or elliptic else 2 * (dimension - 1)
 
 
-def _pairs(model: mujoco.MjModel) -> list[tuple[int, int]]:
+def _pairs(model: MjModel) -> list[tuple[int, int]]:
     """Most contacts and their dimension for each pair of geoms that may touch."""
-    import mujoco
+    mujoco = library()
 
     kinds = mujoco.mjtGeom
     simple = {

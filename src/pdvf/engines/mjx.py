@@ -12,7 +12,7 @@ import contextlib
 import io
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,8 @@ import numpy as np
 
 from pdvf.checked import ConfigError
 from pdvf.engines.limits import contacts, rows
-from pdvf.families.base import Array, MujocoFamily, Outcome, Physics
+from pdvf.families.base import Array, MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, model, need
-
-if TYPE_CHECKING:
-    import mujoco
 
 HARMLESS = ("stat.", "cam_", "light_", "bvh_", "dof_M0", "dof_length", "actuator_acc0", "tex", "vis.")
 """Numbers that follow from others and that no step reads, save `stat`, which scales the solver's tolerance a little."""
@@ -96,7 +93,9 @@ class _Table:
         self.engine, self.family = engine, engine.family
         self.contexts = np.array(engine.contexts, np.float32)
         self.models = [model(self.family, row) for row in self.contexts]
-        self.rest = Physics(*(np.asarray(x, np.float32) for x in _rest(base_model(self.family))))
+        base = base_model(self.family)
+        rest: Any = (base.qpos0.astype(np.float32), np.zeros(base.nv, np.float32))
+        self.rest = Physics(*rest)
         fluid = [m.opt.density > 0 or m.opt.viscosity > 0 or m.opt.wind.any() for m in self.models]
         # Whether there is a fluid is fixed when a model is put on the device, so one with a fluid goes first.
         self.first = self.models[int(np.argmax(fluid))]
@@ -161,10 +160,6 @@ def _constant(x: np.ndarray) -> Array:
     return jnp.asarray(x)
 
 
-def _rest(base: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
-    return base.qpos0, np.zeros(base.nv)
-
-
 def _buffers() -> int:
     """Bits of Warp's overflow mask that mean lost contacts or constraints; others mean an inexact solution."""
     from mujoco.mjx.third_party.mujoco_warp._src.types import OverflowType
@@ -172,7 +167,7 @@ def _buffers() -> int:
     return int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
 
 
-def _varying(models: list[mujoco.MjModel], device: list[Any], implementation: str) -> dict[str, np.ndarray]:
+def _varying(models: list[MjModel], device: list[Any], implementation: str) -> dict[str, np.ndarray]:
     """What differs between models that are on the device, by name, stacked [K, ...]."""
     named = [_leaves(one) for one in device]
     allowed = _batchable(named[0]) if implementation == "warp" else set(named[0])
@@ -185,7 +180,7 @@ def _varying(models: list[mujoco.MjModel], device: list[Any], implementation: st
     return {name: np.stack([np.asarray(one[name]) for one in named]) for name in sorted(differing)}
 
 
-def _differing(models: list[mujoco.MjModel]) -> set[str]:
+def _differing(models: list[MjModel]) -> set[str]:
     """Names of the numbers in which compiled models differ and that a step may read."""
     first, found = _numbers(models[0]), set()
     for other in map(_numbers, models[1:]):
@@ -193,7 +188,7 @@ def _differing(models: list[mujoco.MjModel]) -> set[str]:
     return {name for name in found if not name.startswith(HARMLESS)}
 
 
-def _numbers(compiled: mujoco.MjModel) -> dict[str, np.ndarray]:
+def _numbers(compiled: MjModel) -> dict[str, np.ndarray]:
     """Every number of a compiled model by the name MJX gives it."""
     parts = {"": compiled, "opt.": compiled.opt, "stat.": compiled.stat}
     numbers = {}

@@ -13,17 +13,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.families.base import Array, MujocoFamily, Outcome, Physics
-from pdvf.families.mujoco import base_model, model, need
-
-if TYPE_CHECKING:
-    import mujoco
+from pdvf.families.base import Array, MjData, MjModel, MujocoFamily, Outcome, Physics
+from pdvf.families.mujoco import base_model, library, model, need
 
 ALONE = 32  # batches up to this size are not worth waking other threads for
 
@@ -94,7 +91,7 @@ class _Pool(NamedTuple):
     """Threads of MuJoCo and the working memory of each."""
 
     rollout: Any
-    data: list[mujoco.MjData]
+    data: list[MjData]
 
 
 class _Host:
@@ -106,9 +103,9 @@ class _Host:
         self.layout = _layout(self.base)
         self._idle: dict[int, list[_Pool]] = {}
         self._lock = threading.Lock()
-        self._recent: dict[bytes, list[mujoco.MjModel]] = {}
+        self._recent: dict[bytes, list[MjModel]] = {}
 
-    def step(self, contexts: Array, bits: Array, actions: Array) -> BitState:
+    def step(self, contexts: Any, bits: Any, actions: Any) -> BitState:
         """One step of the agent in every simulator: contexts [..., c], bits [..., 2 S], actions [..., a]."""
         contexts, bits, actions = np.asarray(contexts), np.asarray(bits), np.asarray(actions)
         lead, skip = bits.shape[:-1], self.family.frame_skip
@@ -129,13 +126,12 @@ class _Host:
                 sensordata=sensors,
             )
         last = np.ascontiguousarray(made[:, -1])
+        words: Any = last.view(np.uint32)
         qpos, qvel = (last[:, at].astype(np.float32) for at in (self.layout.qpos, self.layout.qvel))
-        return BitState(
-            last.view(np.uint32).reshape(*lead, -1),
-            Physics(qpos.reshape(*lead, -1), qvel.reshape(*lead, -1)),
-        )
+        physics: Any = (qpos.reshape(*lead, -1), qvel.reshape(*lead, -1))
+        return BitState(words.reshape(*lead, -1), Physics(*physics))
 
-    def _models(self, contexts: np.ndarray) -> list[mujoco.MjModel]:
+    def _models(self, contexts: np.ndarray) -> list[MjModel]:
         """The model of each row; batches keep their contexts from step to step, so the list is looked up whole."""
         contexts = np.ascontiguousarray(contexts, np.float32)
         key = contexts.tobytes()
@@ -153,8 +149,7 @@ class _Host:
     @contextlib.contextmanager
     def _pool(self, count: int) -> Iterator[_Pool]:
         """A pool that nobody else uses: callers on several devices come at the same time."""
-        import mujoco
-        from mujoco import rollout
+        mujoco, rollout = library(), library("rollout")
 
         threads = 0 if count <= ALONE or self.threads == 1 else self.threads  # 0: in the caller's own thread
         with self._lock:
@@ -170,8 +165,8 @@ class _Host:
                 self._idle[threads].append(pool)
 
 
-def _layout(base: mujoco.MjModel) -> _Layout:
-    import mujoco
+def _layout(base: MjModel) -> _Layout:
+    mujoco = library()
 
     full = mujoco.mjtState.mjSTATE_FULLPHYSICS
     data = mujoco.MjData(base)
@@ -181,5 +176,5 @@ def _layout(base: mujoco.MjModel) -> _Layout:
     marked = template.copy()
     mujoco.mj_getState(base, data, marked, full)
     first, second = int(np.flatnonzero(marked == 1)[0]), int(np.flatnonzero(marked == -1)[0])
-    rest = Physics(base.qpos0.copy(), np.zeros(base.nv))
-    return _Layout(slice(first, first + base.nq), slice(second, second + base.nv), rest, template)
+    rest: Any = (base.qpos0.copy(), np.zeros(base.nv))
+    return _Layout(slice(first, first + base.nq), slice(second, second + base.nv), Physics(*rest), template)

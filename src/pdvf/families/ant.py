@@ -12,26 +12,21 @@ used with. Positions start at rest plus uniform noise from [-noise, noise], velo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pdvf.environments import AntOptions
-from pdvf.families.base import Array, Box, Physics
-from pdvf.families.mujoco import asset
-
-if TYPE_CHECKING:
-    import mujoco
+from pdvf.families.base import Array, Box, MjSpec, Physics
+from pdvf.families.mujoco import asset, library
 
 OBSERVATION = Box(np.full(27, -np.inf, np.float32), np.full(27, np.inf, np.float32))
 ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
 
 
-def base(options: AntOptions) -> mujoco.MjSpec:
+def base(options: AntOptions) -> MjSpec:
     """The model as it comes with Gymnasium."""
-    import mujoco
+    mujoco = library()
 
     spec = asset("ant.xml")
     spec.option.timestep = options.timestep

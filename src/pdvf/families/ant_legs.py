@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pdvf.environments import AntLegsOptions
 from pdvf.families import ant
-from pdvf.families.base import Array, Box, Physics, Split
-
-if TYPE_CHECKING:
-    import mujoco
+from pdvf.families.base import Array, Box, MjSpec, Physics, Split
 
 LIMBS = (  # geoms of upper and lower leg, and where the leg points
     ("left_leg_geom", "left_ankle_geom", (1, 1)),
@@ -76,11 +72,11 @@ class AntLegs:
         bodies = [(leg,) * 4 + (ankle,) * 4 for leg, ankle in ends]
         return Split(tuple(range(first, first + len(bodies))), np.array(bodies, np.float32))
 
-    def base(self) -> mujoco.MjSpec:
+    def base(self) -> MjSpec:
         """The ant with its own legs."""
         return ant.base(self.options)
 
-    def edit(self, spec: mujoco.MjSpec, context: np.ndarray) -> None:
+    def edit(self, spec: MjSpec, context: np.ndarray) -> None:
         """Stretches the limbs; what hangs on an upper leg moves with its end."""
         lengths = np.asarray(context, np.float64).round(6)  # 0.2 and not the nearest float32
         for (leg, ankle, (x, y)), leg_length, ankle_length in zip(LIMBS, lengths[:4], lengths[4:], strict=True):

@@ -6,17 +6,13 @@ The task is in `families/ant.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pdvf.environments import AntWindOptions
 from pdvf.families import ant, circle
-from pdvf.families.base import Array, Box, Physics, Split
+from pdvf.families.base import Array, Box, MjSpec, Physics, Split
 from pdvf.families.swimmer import wind
-
-if TYPE_CHECKING:
-    import mujoco
 
 
 @dataclass(frozen=True)
@@ -60,14 +56,14 @@ class AntWind:
         """Environments 16 to 20."""
         return circle.test(self.options, seed)
 
-    def base(self) -> mujoco.MjSpec:
+    def base(self) -> MjSpec:
         """The ant in still air."""
         spec = ant.base(self.options)
         spec.option.density = self.options.density
         spec.option.viscosity = self.options.viscosity
         return spec
 
-    def edit(self, spec: mujoco.MjSpec, context: np.ndarray) -> None:
+    def edit(self, spec: MjSpec, context: np.ndarray) -> None:
         """The air moves."""
         spec.option.wind = wind(self.options.radius, context)
 

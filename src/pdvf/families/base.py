@@ -6,16 +6,16 @@ and how many steps N_d may be spent on finding out which dynamics it is in. It d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
-if TYPE_CHECKING:
-    import mujoco
-
 Array = jax.Array
 State = Any  # a pytree; what it holds is the family's business
+MjSpec = Any  # mujoco.MjSpec, which comes without types
+MjModel = Any  # mujoco.MjModel
+MjData = Any  # mujoco.MjData
 
 
 class Box(NamedTuple):
@@ -125,11 +125,11 @@ class MujocoFamily(Family, Protocol):
         """Steps of the simulator in one step of the agent."""
         ...
 
-    def base(self) -> mujoco.MjSpec:
+    def base(self) -> MjSpec:
         """A fresh specification of the model that the variants have in common."""
         ...
 
-    def edit(self, spec: mujoco.MjSpec, context: np.ndarray) -> None:
+    def edit(self, spec: MjSpec, context: np.ndarray) -> None:
         """Changes a specification into the variant of a context [c]."""
         ...
 

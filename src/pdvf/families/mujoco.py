@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.resources
 import importlib.util
 import threading
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from pdvf.checked import ConfigError
-from pdvf.families.base import MujocoFamily
-
-if TYPE_CHECKING:
-    import mujoco
+from pdvf.families.base import MjModel, MjSpec, MujocoFamily
 
 MODELS = 1024  # compiled models that are kept
 _COMPILING = threading.Lock()
@@ -26,33 +24,36 @@ def need(package: str, extra: str, what: str) -> None:
         raise ConfigError(f"{what} needs {package}, which is not installed: pip install 'pdvf[{extra}]'")
 
 
-def asset(name: str) -> mujoco.MjSpec:
-    """A fresh specification of one of the models that come with Gymnasium."""
-    need("mujoco", "mujoco", f"the model {name}")
-    import mujoco
+def library(part: str = "") -> Any:
+    """The package `mujoco`, or a part of it; loaded when it is needed, since not everyone has it."""
+    need("mujoco", "mujoco", "a MuJoCo family")
+    return importlib.import_module(f"mujoco.{part}" if part else "mujoco")
 
+
+def asset(name: str) -> MjSpec:
+    """A fresh specification of one of the models that come with Gymnasium."""
     file = importlib.resources.files("gymnasium").joinpath("envs", "mujoco", "assets", name)
     with importlib.resources.as_file(file) as path:
-        return mujoco.MjSpec.from_file(str(path))
+        return library().MjSpec.from_file(str(path))
 
 
-def base_model(family: MujocoFamily) -> mujoco.MjModel:
+def base_model(family: MujocoFamily) -> MjModel:
     """The model without a context: its sizes and its rest pose are those of every variant."""
     return _compiled(family, None)
 
 
-def model(family: MujocoFamily, context: np.ndarray) -> mujoco.MjModel:
+def model(family: MujocoFamily, context: np.ndarray) -> MjModel:
     """The model of a context [c], compiled when it is first asked for."""
     return _compiled(family, np.ascontiguousarray(context, np.float32).tobytes())
 
 
-def _compiled(family: MujocoFamily, context: bytes | None) -> mujoco.MjModel:
+def _compiled(family: MujocoFamily, context: bytes | None) -> MjModel:
     with _COMPILING:  # callers come from several threads, and a model is compiled once
         return _compile(family, context)
 
 
 @lru_cache(maxsize=MODELS)
-def _compile(family: MujocoFamily, context: bytes | None) -> mujoco.MjModel:
+def _compile(family: MujocoFamily, context: bytes | None) -> MjModel:
     need("mujoco", "mujoco", f"the family {family.name}")
     spec = family.base()
     if context is not None:

@@ -13,7 +13,6 @@ Nothing but the horizon ends an episode. Positions and velocities start at rest,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +20,8 @@ import numpy as np
 
 from pdvf.environments import SwimmerOptions
 from pdvf.families import circle
-from pdvf.families.base import Array, Box, Physics, Split
+from pdvf.families.base import Array, Box, MjSpec, Physics, Split
 from pdvf.families.mujoco import asset
-
-if TYPE_CHECKING:
-    import mujoco
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Swimmer:
         """Environments 16 to 20."""
         return circle.test(self.options, seed)
 
-    def base(self) -> mujoco.MjSpec:
+    def base(self) -> MjSpec:
         """The model in a fluid at rest."""
         spec = asset("swimmer.xml")
         spec.option.timestep = self.options.timestep
@@ -77,7 +73,7 @@ class Swimmer:
         spec.option.viscosity = self.options.viscosity
         return spec
 
-    def edit(self, spec: mujoco.MjSpec, context: np.ndarray) -> None:
+    def edit(self, spec: MjSpec, context: np.ndarray) -> None:
         """The fluid moves."""
         spec.option.wind = wind(self.options.radius, context)
 

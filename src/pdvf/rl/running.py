@@ -11,9 +11,9 @@ from pdvf.families.base import Array
 
 
 class Spread(NamedTuple):
-    """Count [], mean [k] and variance [k] of what was seen so far."""
+    """How many [], mean [k] and variance [k] of what was seen so far."""
 
-    count: Array
+    seen: Array
     mean: Array
     variance: Array
 
@@ -32,7 +32,7 @@ def widen(spread: Spread, new: Array) -> Spread:
     """With more data [..., k]: mean and variance of the two sets together."""
     flat = new.reshape(-1, new.shape[-1])
     count, mean, variance = float(flat.shape[0]), jnp.mean(flat, axis=0), jnp.var(flat, axis=0)
-    total = spread.count + count
+    total = spread.seen + count
     share = count / total
     apart = mean - spread.mean
     return Spread(

@@ -1,0 +1,99 @@
+"""Gymnasium ids of the MuJoCo families, and their pictures."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import pdvf
+from pdvf.checked import ConfigError
+from pdvf.families.mujoco import library
+
+pytest.importorskip("mujoco")
+NAMES = ["Swimmer", "AntWind", "AntLegs"]
+pdvf.register()
+
+
+@pytest.fixture(autouse=True)
+def no_key_checks():
+    """Key-reuse checking does not know callbacks."""
+    with jax.debug_key_reuse(False):
+        yield
+
+
+def can_draw() -> bool:
+    from pdvf.picture import _canvas
+
+    try:
+        _canvas(8, 8).free()
+    except ConfigError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_gymnasiums_checker(name):
+    env = gymnasium.make(f"pdvf/{name}-v0", context=3).unwrapped
+    with warnings.catch_warnings():  # nothing bounds velocities
+        warnings.filterwarnings("ignore", ".*A Box observation space m.*imum value is.*")
+        check_env(env, skip_render_check=True)
+    _, info = env.reset(seed=0)
+    assert info["environment"] == 3
+    assert set(info["context"]) == set(env.unwrapped.family.context_names)
+
+
+def test_many_are_each_alone():
+    alone = [gymnasium.make("pdvf/AntLegs-v0", context=i) for i in (0, 15)]
+    many = gymnasium.make_vec("pdvf/AntLegs-v0", 2, vectorization_mode="vector_entry_point", context=[0, 15])
+    first, info = many.reset(seed=5)
+    assert info["environment"].tolist() == [0, 15]
+    assert info["_environment"].tolist() == [True, True]
+    np.testing.assert_array_equal(first, [env.reset(seed=5 + i)[0] for i, env in enumerate(alone)])
+    action = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
+    for _ in range(3):
+        observation, reward, *_ = many.step(action)
+        steps = [env.step(one) for env, one in zip(alone, action, strict=True)]
+    np.testing.assert_allclose(observation, [one[0] for one in steps], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(reward, [one[1] for one in steps], rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(not can_draw(), reason="neither OSMesa nor EGL is installed")
+def test_pictures_show_body_and_wind():
+    env = gymnasium.make("pdvf/AntWind-v0", context={"angle": 0.0}, render_mode="rgb_array")
+    env.reset(seed=0)
+    picture = env.render()
+    assert picture.shape == (240, 320, 3)
+    assert picture.dtype == np.uint8
+    red, green, blue = (picture[..., i].astype(int) for i in range(3))
+    body = (red > blue + 40) & (red > 120)
+    arrow = (blue > red + 60) & (blue > green + 30)
+    assert body.sum() > 200
+    rows, columns = np.nonzero(arrow)
+    assert len(rows) > 20
+    assert columns.max() - columns.min() > 2 * (rows.max() - rows.min())  # along x, to the right
+
+
+def test_nowhere_to_draw_is_one_clear_line(monkeypatch):
+    from pdvf import picture
+
+    def only_mujoco(part: str = "") -> Any:
+        if part:
+            raise ImportError(f"no {part} here\nand more")
+        return library()
+
+    env = gymnasium.make("pdvf/Swimmer-v0", context=1, render_mode="rgb_array").unwrapped
+    env.reset(seed=0)
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(picture, "library", only_mujoco)
+    with pytest.raises(ConfigError) as error:
+        env.render()
+    assert str(error.value) == (
+        "cannot draw without a screen (osmesa: no osmesa here; egl: no egl here): install Debian's libosmesa6 or "
+        "libegl1; everything but pictures works without"
+    )

@@ -1,0 +1,90 @@
+"""Each MuJoCo family through all phases at the smallest size, and its presets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, CollectOptions, ConfigError, from_dict, preset, to_dict
+from pdvf.pipeline import PHASES, Problem, artefact_shapes
+from pdvf.runs import Quiet, RunError, RunStore, run_phase
+from pdvf.runs.stages import _finite
+from tiny import FAST_COMPILATION, TINY, relaxed
+
+pytest.importorskip("mujoco")
+MUJOCO = [name for name in ENVIRONMENT_OPTIONS if name != "spaceship"]
+
+
+@pytest.mark.parametrize("family", ENVIRONMENT_OPTIONS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_being_written_down(family, name):
+    config = preset(family, name)
+    assert from_dict(to_dict(config)) == config
+    assert config.ppo.normalise_observations == config.ppo.normalise_rewards == (family != "spaceship")
+    assert (config.collect.steps > 0) == (family != "spaceship")
+
+
+def test_swimmers_look_far_ahead():
+    assert [preset("swimmer", name).ppo.discount for name in ("paper", "best", "quick")] == [0.99, 0.9999, 0.9999]
+    assert preset("ant-wind", "best").ppo.discount == 0.99
+
+
+def test_options_that_do_not_fit():
+    swimmer = preset("swimmer", "smoke")
+    with pytest.raises(ConfigError, match="engine of swimmer is 'native', expected one of auto, c, mjx, warp"):
+        replace(swimmer, engine="native")
+    with pytest.raises(ConfigError, match=r"collect.steps is 65, expected 0 or from .* to horizon = 64"):
+        replace(swimmer, collect=CollectOptions(episodes=2, steps=65))
+    with pytest.raises(ConfigError, match="environment is 'SwimmerOptions', expected AntWindOptions"):
+        replace(swimmer, family="ant-wind")
+
+
+def test_a_stage_that_computed_nan_is_an_error():
+    _finite("train", 0, {"good": jnp.array([1.0, jnp.inf]), "whole": jnp.arange(3)})
+    with pytest.raises(RunError, match=r"stage 3 of train computed NaN in actor.0, expected numbers"):
+        _finite("train", 2, {"actor": [jnp.array([1.0, jnp.nan])]})
+
+
+@pytest.mark.parametrize("family", MUJOCO)
+def test_all_phases(family, tmp_path):
+    options = replace(ENVIRONMENT_OPTIONS[family](), horizon=10)
+    if family != "ant-legs":
+        options = replace(options, environments=4, train_environments=3)
+    base = preset(family, "smoke")
+    config = replace(
+        TINY,
+        family=family,
+        model_seeds=1,
+        environment=options,
+        ppo=replace(TINY.ppo, normalise_observations=True, normalise_rewards=True, stagger=True),
+        collect=CollectOptions(episodes=2, steps=6),
+        dynamics=replace(TINY.dynamics, model=8),
+        engine=base.engine,
+    )
+    problem = Problem(config)
+    before = {name: jax.config.values[name] for name in FAST_COMPILATION}
+    for name, value in FAST_COMPILATION.items():
+        jax.config.update(name, value)
+    try:
+        with relaxed():
+            shapes = artefact_shapes(problem)
+            store = RunStore.create(tmp_path / "run", to_dict(config), "test")
+            with store.lock():
+                for spec in PHASES.values():
+                    phase = spec.make(problem, *(store.load(needed, shapes[needed]) for needed in spec.needs))
+                    run_phase(store, phase, spec.leaves, spec.needs, Quiet())
+            trajectories = store.load("trajectories", shapes["trajectories"])
+            evaluation = store.load("evaluation", shapes["evaluation"])
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+    environments = len(problem.everywhere)
+    assert trajectories.observation.shape[3] == 6
+    assert trajectories.valid[:, :, :, : options.probe_steps].all() or family != "swimmer"
+    assert evaluation["returns"].shape == (1, environments, 2)
+    for value in evaluation.values():
+        assert np.isfinite(np.asarray(value)).all()
