@@ -6,7 +6,6 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,20 +15,14 @@ from pdvf.config import ConfigError
 from pdvf.families import Spaceship
 from pdvf.presets import preset
 from pdvf.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
-from tiny import FAST_COMPILATION, TINY, command_line, relaxed
+from tiny import TINY, command_line, compiled_quickly, relaxed
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quickly(tmp_path_factory) -> Iterator[None]:
-    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled"))}
-    before = {name: jax.config.values[name] for name in wanted}
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    with relaxed(), pytest.MonkeyPatch.context() as patch:
+    with compiled_quickly(tmp_path_factory.mktemp("compiled")), relaxed(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
         yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 def sweep(folder: Path, *words: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -100,6 +101,20 @@ def relaxed() -> Iterator[None]:
     """
     with jax.debug_key_reuse(False), jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@contextlib.contextmanager
+def compiled_quickly(folder: Path) -> Iterator[None]:
+    """For programs that take longer to compile than to run: compiled without care, once for all with this folder."""
+    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(folder)}
+    before = {name: jax.config.values[name] for name in wanted}
+    for name, value in wanted.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def same_scale(size: int) -> Scaler:

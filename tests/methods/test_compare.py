@@ -19,7 +19,7 @@ from pdvf.config import ConfigError, to_dict
 from pdvf.methods import METHODS
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.runs import RunStore
-from tiny import FAST_COMPILATION, TINY, command_line, relaxed
+from tiny import TINY, command_line, compiled_quickly, relaxed
 
 DOCS = Path(__file__).parents[2] / "docs" / "add_a_method.md"
 CHEAP = ("pd-vf", "ppo-env", "nn")
@@ -28,15 +28,9 @@ CHEAP = ("pd-vf", "ppo-env", "nn")
 @pytest.fixture(scope="module", autouse=True)
 def quickly(tmp_path_factory) -> Iterator[None]:
     """Programs that are compiled once and run for moments; without the checks that whole programs trip over."""
-    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled"))}
-    before = {name: jax.config.values[name] for name in wanted}
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    with relaxed(), pytest.MonkeyPatch.context() as patch:
+    with compiled_quickly(tmp_path_factory.mktemp("compiled")), relaxed(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
         yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 def compare(folder: Path, *methods: str) -> int:

@@ -46,7 +46,7 @@ class Run:
     environment: Mapping[str, Any]
     groups: tuple[Group, ...]
     evaluation: Mapping[str, np.ndarray]
-    infos: Mapping[str, Mapping[str, Any]]  # of the artefacts in PHASES that are there
+    infos: Mapping[str, Mapping[str, Any]]  # of the artefacts in PHASES and of agents, those that are there
 
     @property
     def family(self) -> str:
@@ -95,8 +95,9 @@ class Run:
         return np.concatenate(parts, axis=1) if parts else None
 
     def seconds(self) -> dict[str, float]:
-        """Time that each phase took."""
-        known = ((PHASES[name], self.infos[name].get("seconds")) for name in PHASES if name in self.infos)
+        """Time that each phase took, and the training of each method that was compared."""
+        names = PHASES | {name: f"method {name.removeprefix('agent-')}" for name in self.infos if "agent-" in name}
+        known = ((text, self.infos[name].get("seconds")) for name, text in names.items() if name in self.infos)
         return {phase: float(seconds) for phase, seconds in known if seconds is not None}
 
 
@@ -110,7 +111,7 @@ def read_run(store: RunStore) -> Run:
         read_json(environment, "delete it, the report does without") if environment.exists() else {},
         groups,
         evaluation,
-        {name: store.info(name) for name in PHASES if store.has(name)},
+        {name: store.info(name) for name in (*PHASES, *store.names("agent-")) if store.has(name)},
     )
 
 

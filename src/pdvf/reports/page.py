@@ -254,12 +254,12 @@ def _recipe(run: Run) -> str:
     seconds = run.seconds()
     times = [(phase, _duration(value)) for phase, value in seconds.items()]
     if times:
-        times.append(("all phases", _duration(sum(seconds.values()))))
+        times.append(("together", _duration(sum(seconds.values()))))
     options = [(name, _plain(value)) for name, value in _flat(run.config)]
     return (
         "<h2>How it was made</h2>"
         + _pairs((name, value) for name, value in facts.items() if value not in (None, ""))
-        + (f"<h3>Time of each phase</h3>{_pairs(times)}" if times else "")
+        + (f"<h3>Time of each phase and method</h3>{_pairs(times)}" if times else "")
         + f"<details><summary>Configuration: {len(options)} options</summary>{_pairs(options)}</details>"
     )
 
