@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pdvf.cli import _write_returns
 from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, CollectOptions, ConfigError, from_dict, preset, to_dict
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
+from pdvf.reports import write_report
 from pdvf.runs import Quiet, RunError, RunStore, run_phase
 from pdvf.runs.stages import _finite
 from tiny import FAST_COMPILATION, TINY, relaxed
@@ -79,9 +81,13 @@ def test_all_phases(family, tmp_path):
                     run_phase(store, phase, spec.leaves, spec.needs, Quiet())
             trajectories = store.load("trajectories", shapes["trajectories"])
             evaluation = store.load("evaluation", shapes["evaluation"])
+            _write_returns(store, problem)
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
+    page = write_report(store).read_text()
+    assert family.capitalize() in page
+    assert "paths in the test" not in page  # those are Spaceship's
     environments = len(problem.everywhere)
     assert trajectories.observation.shape[3] == 6
     assert trajectories.valid[:, :, :, : options.probe_steps].all() or family != "swimmer"
