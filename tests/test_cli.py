@@ -124,8 +124,8 @@ def test_list_takes_no_arguments(complaint):
     [
         ("--ppo.discount 3", "ppo.discount is 3.0, expected above 0 and at most 1"),
         ("--ppo.discount nan", "ppo.discount is nan, expected above 0 and at most 1"),
-        ("--ppo.minibatches 3", "ppo.minibatches is 3, expected a divisor of environments * rollout = 2048"),
-        ("--ppo.steps 1", "ppo.steps is 1, expected at least environments * rollout * checkpoints = 4096"),
+        ("--ppo.minibatches 3", "ppo.minibatches is 3, expected a divisor of environments * rollout = 1024"),
+        ("--ppo.steps 1", "ppo.steps is 1, expected at least environments * rollout * checkpoints = 2048"),
         ("--collect.episodes 3", "collect.episodes is 3, expected an even number of at least 2"),
         ("--environment.train-environments 20", "environment.train_environments is 20, expected between 1 and"),
         ("--environment.probe-steps 50", "environment.probe_steps is 50, expected between 1 and horizon - 1 = 49"),

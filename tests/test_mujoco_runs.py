@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from pdvf.cli import _write_returns
-from pdvf.config import ENVIRONMENT_OPTIONS, PRESETS, CollectOptions, ConfigError, from_dict, preset, to_dict
+from pdvf.config import ENVIRONMENT_OPTIONS, CollectOptions, ConfigError, from_dict, to_dict
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
+from pdvf.presets import PRESETS, preset
 from pdvf.reports import write_report
 from pdvf.runs import Quiet, RunError, RunStore, run_phase
 from pdvf.runs.stages import _finite

@@ -23,13 +23,13 @@ from pdvf.config import (
     PPOOptions,
     SpaceshipOptions,
     ValueOptions,
-    preset,
     to_dict,
 )
 from pdvf.embed.dynamics import DynamicsAutoencoder
 from pdvf.embed.networks import FeedForward, SetEncoder
 from pdvf.embed.policy import PolicyDecoder
 from pdvf.families.base import Array, Box
+from pdvf.presets import preset
 from pdvf.rl.networks import Actor, Scaler, make_actor_critic
 from pdvf.value.body import Body
 

@@ -14,8 +14,8 @@ from pdvf.config import ValueOptions
 from pdvf.engines import NativeEngine
 from pdvf.value.aggregate import (
     HELD_OUT,
+    Grid,
     Labelled,
-    Pairs,
     ReturnScale,
     append,
     draw,
@@ -52,15 +52,17 @@ def table() -> Scores:
 
 
 def drawn(rows: int = ROWS, own: float = 0.0, held_out: bool = False, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and environments of the pairs drawn, after a check that all parts of a pair belong together."""
+    """Rows of the embeddings drawn and the weights of their environments, after a check of what belongs together."""
     scale = ReturnScale(jnp.array(-5.0), jnp.array(45.0), jnp.array(1.0))
-    pairs = draw(table(), jnp.asarray(rows), scale, own, COUNT, jax.random.key(seed), held_out)
-    row = np.asarray(pairs.z_pi)[:, 0].astype(int)
-    code = np.asarray(pairs.s0)[:, 0].astype(int)
-    np.testing.assert_array_equal(code // 10, row)
-    np.testing.assert_array_equal(np.asarray(pairs.z_d)[:, 0], -code)
-    np.testing.assert_allclose(pairs.target, (code + 5) / 50, rtol=1e-5)  # -5 becomes 0 and 45 becomes 1
-    return row, code % 10
+    grid = draw(table(), jnp.asarray(rows), scale, own, COUNT, jax.random.key(seed), held_out)
+    row = np.asarray(grid.z_pi)[:, 0].astype(int)
+    np.testing.assert_allclose(grid.target, (10 * row[:, None] + np.arange(ENVIRONMENTS) + 5) / 50, rtol=1e-5)
+    probe = np.asarray(grid.s0)[:, 0].astype(int)  # 10 * row + environment of the probe each environment is seen by
+    np.testing.assert_array_equal(probe % 10, np.arange(ENVIRONMENTS))
+    assert all((probe // 10 % HELD_OUT == 0) == held_out)
+    assert all(probe // 10 < max(rows, 2))
+    np.testing.assert_array_equal(np.asarray(grid.z_d)[:, 0], -probe)
+    return row, np.asarray(grid.weight)
 
 
 # Which rows are drawn
@@ -81,13 +83,18 @@ def test_rows_that_are_not_filled_are_never_drawn(rows):
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_share_of_an_embeddings_own_environment(held_out):
+def test_weight_of_an_embeddings_own_environment(held_out):
     for own in (0.0, 0.75, 1.0):
-        row, environment = drawn(own=own, held_out=held_out)
-        share = np.mean(environment == row % ENVIRONMENTS)
-        assert share == pytest.approx(own + (1 - own) / ENVIRONMENTS, abs=0.03)
-    row, environment = drawn(own=0.0, held_out=held_out)
-    np.testing.assert_allclose(np.bincount(environment, minlength=ENVIRONMENTS) / COUNT, 1 / 3, atol=0.03)
+        row, weight = drawn(own=own, held_out=held_out)
+        expected = np.where(row[:, None] % ENVIRONMENTS == np.arange(ENVIRONMENTS), own, 0.0) + (1 - own) / ENVIRONMENTS
+        np.testing.assert_allclose(weight, expected, rtol=1e-6)
+
+
+def test_probes_change_from_draw_to_draw():
+    scale = ReturnScale(jnp.array(-5.0), jnp.array(45.0), jnp.array(1.0))
+    keys = jax.random.split(jax.random.key(0), 50)
+    seen = {float(draw(table(), jnp.asarray(ROWS), scale, 0.0, 2, key, False).s0[1, 0]) for key in keys}
+    assert len(seen) > 8  # of 16 training rows
 
 
 def test_other_keys_draw_other_pairs():
@@ -116,26 +123,28 @@ def test_error_is_asymmetric_by_hand():
     second = [0.1 * 0.25**2, 0.05**2, 0.75**2, 0.65**2]  # only the first of these is lenient
     options = ValueOptions(members=2, high_return=0.9, underestimation=0.1)
     z_pi = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    pairs = Pairs(jnp.ones((4, 1)), z_pi, jnp.ones((4, 2)), targets)
+    # Two environments with the same targets, of which the second weighs three times the first.
+    weight = jnp.tile(jnp.array([0.25, 0.75]), (4, 1))
+    grid = Grid(z_pi, jnp.ones((2, 1)), jnp.ones((2, 2)), jnp.tile(targets[:, None], (1, 2)), weight)
     expected = np.mean(first) + np.mean(second)
-    assert float(value_error(constant_forms(), pairs, options)) == pytest.approx(expected, rel=1e-5)
+    assert float(value_error(constant_forms(), grid, options)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_error_against_numpy():
     rng = np.random.default_rng(0)
-    z = rng.normal(size=(200, 2))
+    z = rng.normal(size=(50, 2))
     z /= np.linalg.norm(z, axis=-1, keepdims=True)
-    targets = rng.uniform(size=200)
+    targets, weights = rng.uniform(size=(2, 50, 3))
     options = ValueOptions(members=2, high_return=0.8, underestimation=0.05)
     expected = 0.0
     for matrix in (np.array([[1, 0.5], [0.5, 0.25]]), np.array([[0.25, 0], [0, 1]])):
-        for value, target in zip(np.einsum("ni,ij,nj->n", z, matrix, z), targets, strict=True):
-            weight = 0.05 if value < target and target < 0.8 else 1.0
-            expected += weight * (value - target) ** 2 / 200
-    pairs = Pairs(
-        jnp.ones((200, 1)), jnp.asarray(z, jnp.float32), jnp.ones((200, 2)), jnp.asarray(targets, jnp.float32)
-    )
-    assert float(value_error(constant_forms(), pairs, options)) == pytest.approx(expected, rel=1e-4)
+        for r, value in enumerate(np.einsum("ni,ij,nj->n", z, matrix, z)):
+            for target, weight in zip(targets[r], weights[r], strict=True):
+                lenient = 0.05 if value < target and target < 0.8 else 1.0
+                expected += lenient * weight * (value - target) ** 2 / 50
+    grid = Grid(jnp.asarray(z), jnp.ones((3, 1)), jnp.ones((3, 2)), jnp.asarray(targets), jnp.asarray(weights))
+    grid = jax.tree.map(lambda x: x.astype(jnp.float32), grid)
+    assert float(value_error(constant_forms(), grid, options)) == pytest.approx(expected, rel=1e-4)
 
 
 def test_scale_of_returns():

@@ -121,7 +121,7 @@ def draw(scores: Scores, rows: Array, scale: ReturnScale, own: float, count: int
     row = some(count, row_key)
     probe = (some(environments.shape[0], probe_key), environments)
     at_home = scores.home[row][:, None] == environments
-    weight = own * at_home + (1 - own) / environments.shape[0]
+    weight = jnp.where(at_home, own, 0.0) + (1 - own) / environments.shape[0]
     return Grid(scores.z_pi[row], scores.s0[probe], scores.z_d[probe], scale.scale(scores.returns[row]), weight)
 
 
