@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.cli import _write_returns
+from pdvf.comparison import write_returns
 from pdvf.config import ENVIRONMENT_OPTIONS, CollectOptions, ConfigError, from_dict, to_dict
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.presets import PRESETS, preset
@@ -82,7 +82,7 @@ def test_all_phases(family, tmp_path):
                     run_phase(store, phase, spec.leaves, spec.needs, Quiet())
             trajectories = store.load("trajectories", shapes["trajectories"])
             evaluation = store.load("evaluation", shapes["evaluation"])
-            _write_returns(store, problem)
+            write_returns(store, problem)
     finally:
         for name, value in before.items():
             jax.config.update(name, value)

@@ -43,7 +43,7 @@ def untrained_adapter(problem: ToyProblem) -> Adapter:
         body = make_body(family.observation, family.action, 4, body_key)
         value = make_members(body.dynamics.observation, 4, 4, problem.config.value, value_key)
         z_d = body.begin(problem.engine, jnp.asarray(problem.contexts), begin_key).z_d
-        return Adapter(body, value, ReturnScale(jnp.zeros(()), jnp.ones(())), z_d, jnp.zeros((3, 4)))
+        return Adapter(body, value, ReturnScale(jnp.zeros(()), jnp.ones(()), jnp.ones(())), z_d, jnp.zeros((3, 4)))
 
     return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 2))
 
