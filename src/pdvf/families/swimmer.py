@@ -79,11 +79,9 @@ class Swimmer:
 
     def start(self, key: Array, rest: Physics) -> Physics:
         """Rest, with uniform noise on everything."""
-        keys, noise = jax.random.split(key), self.options.noise
-        return Physics(
-            rest.qpos + jax.random.uniform(keys[0], rest.qpos.shape, minval=-noise, maxval=noise),
-            rest.qvel + jax.random.uniform(keys[1], rest.qvel.shape, minval=-noise, maxval=noise),
-        )
+        nq, noise = rest.qpos.shape[0], self.options.noise
+        drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=-noise, maxval=noise)
+        return Physics(rest.qpos + drawn[:nq], rest.qvel + drawn[nq:])
 
     def observe(self, physics: Physics) -> Array:
         """Everything but the place [8]."""
