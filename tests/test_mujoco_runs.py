@@ -40,7 +40,7 @@ def test_options_that_do_not_fit():
     swimmer = preset("swimmer", "smoke")
     with pytest.raises(ConfigError, match="engine of swimmer is 'native', expected one of auto, c, mjx, warp"):
         replace(swimmer, engine="native")
-    with pytest.raises(ConfigError, match=r"collect.steps is 65, expected 0 or from .* to horizon = 64"):
+    with pytest.raises(ConfigError, match=r"collect.steps is 65, expected 0 or from .* to horizon = 32"):
         replace(swimmer, collect=CollectOptions(episodes=2, steps=65))
     with pytest.raises(ConfigError, match="environment is 'SwimmerOptions', expected AntWindOptions"):
         replace(swimmer, family="ant-wind")

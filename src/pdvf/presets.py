@@ -131,8 +131,8 @@ def _smoke(paper: Config) -> Config:
     quick = _quick(paper)
     return replace(
         quick,
-        environment=replace(paper.environment, horizon=64),
-        ppo=replace(quick.ppo, steps=8_192, checkpoints=2, epochs=2),
+        environment=replace(paper.environment, horizon=32),
+        ppo=replace(quick.ppo, steps=4_096, checkpoints=2, epochs=2),
         collect=CollectOptions(episodes=2, steps=16),
         dynamics=replace(quick.dynamics, epochs=20),
         policy=replace(quick.policy, epochs=20, set_size=16),
@@ -142,8 +142,8 @@ def _smoke(paper: Config) -> Config:
             epochs=2,
             stages=2,
             stage_epochs=1,
-            interpolations=20,
-            uniform=10,
+            interpolations=10,
+            uniform=5,
             decoder_rounds=1,
             decoder_epochs=2,
         ),

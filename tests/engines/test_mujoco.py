@@ -51,24 +51,36 @@ def begin(family: Any, contexts: np.ndarray):
 # The C engine
 
 
-@BY_NAME
-def test_a_hundred_steps_are_those_of_mj_step(family):
+def apart_from_mj_step(family: Any, steps: int, cold: bool) -> float:
+    """Largest difference of positions to `mj_step` after some steps; `cold` clears its warm start before each."""
     contexts = family.train(0).contexts[:3]
     step, states, _ = begin(family, contexts)
     models = [model(family, row) for row in contexts]
     data = [mujoco.MjData(m) for m in models]
     for m, d, start in zip(models, data, doubles(states), strict=True):
         mujoco.mj_setState(m, d, start, FULL)
-    for chosen in actions(family, 100, 3):
+    for chosen in actions(family, steps, 3):
         states, _ = step(contexts, states, chosen)
         for m, d, action in zip(models, data, chosen, strict=True):
             d.ctrl[:] = action
+            if cold:
+                d.qacc_warmstart[:] = 0
             mujoco.mj_step(m, d, family.frame_skip)
     qpos, qvel = (np.stack([getattr(d, name) for d in data]) for name in ("qpos", "qvel"))
-    nq = qpos.shape[1]
-    np.testing.assert_allclose(doubles(states)[:, 1 : 1 + nq], qpos, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(states.physics.qpos, qpos, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(states.physics.qvel, qvel, rtol=1e-6, atol=2e-5)
+    np.testing.assert_allclose(states.physics.qvel, qvel, rtol=1e-6 if cold else 1e-4, atol=0 if cold else 1e-4)
+    return float(np.abs(doubles(states)[:, 1 : 1 + qpos.shape[1]] - qpos).max())
+
+
+@BY_NAME
+def test_a_hundred_steps_are_those_of_mj_step_to_the_last_bit(family):
+    """The solver of the engine starts every step of the agent cold, and so must the one it is compared with."""
+    assert apart_from_mj_step(family, 100, cold=True) == 0.0
+
+
+@pytest.mark.parametrize(("family", "steps"), [(Swimmer(), 100), (AntWind(), 40), (AntLegs(), 40)])
+def test_a_warm_start_changes_little(family, steps):
+    """Contacts are chaotic: after 100 steps an ant is up to 2e-5 away, after 40 it is not yet."""
+    assert apart_from_mj_step(family, steps, cold=False) < 1e-6
 
 
 @BY_NAME
