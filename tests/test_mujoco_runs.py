@@ -52,6 +52,7 @@ def test_a_stage_that_computed_nan_is_an_error():
         _finite("train", 2, {"actor": [jnp.array([1.0, jnp.nan])]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", MUJOCO)
 def test_all_phases(family, tmp_path):
     options = replace(ENVIRONMENT_OPTIONS[family](), horizon=10)
