@@ -3,6 +3,7 @@ PYTHON ?= python3
 SEED ?= 0
 RUN ?= runs/demo-seed$(SEED)
 BIN := .venv/bin
+PIP := --quiet --disable-pip-version-check --no-compile
 
 .PHONY: help setup demo test test-slow check bench clean
 help:
@@ -13,14 +14,14 @@ help:
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install $(PIP) --editable .
 	@touch $@
 .venv/.installed-dev: .venv/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install $(PIP) --editable '.[dev]'
 	@touch $@
 .venv/.installed-bench: .venv/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m pip install $(PIP) torch==2.13.0
+	$(BIN)/python -m pip install $(PIP) --editable '.[bench]'
 	@touch $@
 
 setup: .venv/.installed-dev

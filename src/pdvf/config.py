@@ -173,6 +173,9 @@ class ValueOptions:
     """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
     own_environment: float = 0.75
     """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
+    mixing: float = 0.0
+    """Share of environments in a batch that are moved towards a neighbour, z_d and returns alike: W is then smooth
+    between environments."""
     power: float = 1.0
     """Returns, scaled to [0, 1], are raised to this power for W: above 1 it tells good policies apart better."""
     high_return: float = 0.9
@@ -190,7 +193,7 @@ class ValueOptions:
         _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes", "snapshots")
         _positive(self, "power")
         _require(self.batch >= 2, "value.batch", self.batch, "at least 2 (half original data, half aggregated)")
-        for name in ("own_environment", "high_return", "underestimation"):
+        for name in ("own_environment", "mixing", "high_return", "underestimation"):
             _require(0 <= getattr(self, name) <= 1, f"value.{name}", getattr(self, name), "between 0 and 1")
         for name in ("stages", "interpolations", "uniform", "decoder_rounds", "jitter"):
             _require(getattr(self, name) >= 0, f"value.{name}", getattr(self, name), "at least 0")

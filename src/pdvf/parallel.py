@@ -7,10 +7,9 @@ every core busy; nothing is exchanged between the parts.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -32,33 +31,60 @@ def use_all_cores() -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
-def spread(function: Callable[..., Any]) -> Callable[..., Any]:
+class Program:
     """Compiles `function(shared, split)`, which maps over the leading axis of `split`, for all devices.
 
     The function must treat the rows of `split` independently of each other. As many devices work as divide the rows
     evenly.
     """
-    plain = jax.jit(function)
-    programs: dict[int, Any] = {}
 
-    @functools.wraps(function)
-    def call(shared: Any, split: Any) -> Any:
-        rows = jax.tree.leaves(split)[0].shape[0]
-        devices = jax.local_devices()
-        parts = max(n for n in range(1, len(devices) + 1) if rows % n == 0)
-        if parts == 1 or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((shared, split))):
-            return plain(shared, split)
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self._function = function
+        self._plain = jax.jit(function)
+        self._sharded: dict[int, Any] = {}
+        self._prepared: Future[Any] | None = None
+
+    def __call__(self, shared: Any, split: Any) -> Any:
+        """What the function returns, on the first device."""
+        devices, parts = self._devices(split)
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((shared, split))):
+            return self._plain(shared, split)
+        if parts == 1:
+            program = self._plain if self._prepared is None else self._prepared.result()
+            return program(shared, split)
         mesh = Mesh(np.array(devices[:parts]), ("rows",))
-        if parts not in programs:
+        if parts not in self._sharded:
             sharded = jax.shard_map(
-                function, mesh=mesh, in_specs=(Spec(), Spec("rows")), out_specs=Spec("rows"), check_vma=False
+                self._function, mesh=mesh, in_specs=(Spec(), Spec("rows")), out_specs=Spec("rows"), check_vma=False
             )
-            programs[parts] = jax.jit(sharded)
+            self._sharded[parts] = jax.jit(sharded)
         shared = jax.device_put(shared, NamedSharding(mesh, Spec()))
         split = jax.device_put(split, NamedSharding(mesh, Spec("rows")))
-        return jax.device_put(programs[parts](shared, split), devices[0])
+        return jax.device_put(self._sharded[parts](shared, split), devices[0])
 
-    return call
+    def prepare(self, shared: Any, split: Any) -> None:
+        """Begins to compile for arguments like these while something else runs; only where one device will do."""
+        if (
+            self._prepared is None
+            and self._devices(split)[1] == 1
+            and not isinstance(jax.tree.leaves(split)[0], Tracer)
+        ):
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (shared, split))
+            self._prepared = _COMPILER.submit(lambda: self._plain.lower(*shapes).compile())
+
+    @staticmethod
+    def _devices(split: Any) -> tuple[list[Any], int]:
+        """The devices and how many of them work."""
+        rows, devices = jax.tree.leaves(split)[0].shape[0], jax.local_devices()
+        return devices, max(n for n in range(1, len(devices) + 1) if rows % n == 0)
+
+
+_COMPILER = ThreadPoolExecutor(1)
+
+
+def spread(function: Callable[[Any, Any], Any]) -> Program:
+    """`function(shared, split)` for all devices."""
+    return Program(function)
 
 
 def together(*calls: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:

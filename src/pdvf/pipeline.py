@@ -28,7 +28,7 @@ from pdvf.config import Config
 from pdvf.embed import dynamics, fit, policy
 from pdvf.embed.data import Trajectories, collect, training_episodes
 from pdvf.embed.dynamics import DynamicsAutoencoder
-from pdvf.embed.networks import stacked
+from pdvf.embed.networks import stacked, unit
 from pdvf.embed.policy import PolicyAutoencoder, encode_episode
 from pdvf.engines import Engine, make_engine
 from pdvf.families import make_family
@@ -414,8 +414,12 @@ class Supervised:
     def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Array]]:
         """One round for the decoder, the initial training of W, or one stage of aggregation."""
         rounds = self.problem.config.value.decoder_rounds
-        program = self._decoder_round if stage < rounds else self._initial if stage == rounds else self._stage
-        return program((self.experts, self.trajectories), state)
+        programs = (self._decoder_round, self._initial, self._stage)
+        now = 0 if stage < rounds else 1 if stage == rounds else 2
+        data = (self.experts, self.trajectories)
+        for program in programs[now:]:
+            program.prepare(data, state)
+        return programs[now](data, state)
 
     @cached_property
     def _decoder_round(self):
@@ -515,10 +519,12 @@ class Supervised:
     def _learn_value(self, state: Learning, epochs: int) -> tuple[Learning, dict[str, Array]]:
         options = self.problem.config.value
         optimiser = self._value_optimiser(epochs)
+        neighbours = aggregate.between(unit(jnp.mean(state.original.z_d, axis=0)))
 
         def loss(members: QuadraticValue, key: Array, held_out: bool = False) -> Array:
+            original, aggregated, filled = state.original, state.aggregated, state.filled
             return aggregate.value_loss(
-                members, state.original, state.aggregated, state.filled, state.scale, options, key, held_out
+                members, original, aggregated, filled, state.scale, options, neighbours, key, held_out
             )
 
         members: Any = state.value.model
@@ -750,16 +756,28 @@ PHASES: dict[str, PhaseSpec] = {
 }
 
 
-@cache
-def artefact_shapes(problem: Problem) -> dict[str, Any]:
-    """Structure, shapes and types of every artefact, worked out without computing any."""
-    shapes: dict[str, Any] = {}
-    for spec in PHASES.values():
+class ArtefactShapes(dict[str, Any]):
+    """Structure, shapes and types of artefacts by name, worked out without computing any, and only when asked for."""
 
-        def outputs(inputs: dict[str, Any], spec: PhaseSpec = spec) -> dict[str, Any]:
-            phase = spec.make(problem, *(inputs[name] for name in spec.needs))
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self._problem = problem
+
+    def __missing__(self, name: str) -> Any:
+        spec = next((spec for spec in PHASES.values() if name in spec.leaves), None)
+        if spec is None:
+            raise KeyError(name)
+
+        def outputs(inputs: tuple[Any, ...]) -> dict[str, Any]:
+            phase = spec.make(self._problem, *inputs)
             state = phase.advance(phase.start(), 0)[0] if phase.stages == 1 else phase.start()
             return phase.finish(state)
 
-        shapes |= jax.eval_shape(outputs, {name: shapes[name] for name in spec.needs})
-    return shapes
+        self.update(jax.eval_shape(outputs, tuple(self[needed] for needed in spec.needs)))
+        return self[name]
+
+
+@cache
+def artefact_shapes(problem: Problem) -> ArtefactShapes:
+    """The shapes of all artefacts of a problem, by name."""
+    return ArtefactShapes(problem)

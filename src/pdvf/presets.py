@@ -34,13 +34,14 @@ def _spaceship(paper: Config, name: str) -> Config:
         ppo=replace(paper.ppo, steps=983_040, rollout=64, epochs=3, minibatches=8, learning_rate=1e-3),
         collect=CollectOptions(episodes=4),
         dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
-        policy=replace(paper.policy, epochs=40, batch=256, learning_rate=2e-3, set_size=16),
+        policy=replace(paper.policy, epochs=40, batch=64, learning_rate=2e-3, set_size=16),
         value=replace(
             paper.value,
             epochs=8,
             stages=12,
             stage_epochs=6,
             batch=512,
+            mixing=1.0,
             power=8.0,
             high_return=0.5,
             decoder_rounds=4,
@@ -81,11 +82,10 @@ def _spaceship(paper: Config, name: str) -> Config:
 
 
 def _mujoco(paper: Config, name: str) -> Config:
-    paper = replace(
-        paper,
-        ppo=replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True),
-        collect=replace(paper.collect, steps=50),
-    )
+    """As many samples as the paper's, in larger batches from more copies of the environment: a GPU wants many."""
+    ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
+    ppo = replace(ppo, environments=128, rollout=64)
+    paper = replace(paper, ppo=ppo, collect=replace(paper.collect, steps=50))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
     return presets[name]() if name in presets else _smoke(paper)
 
@@ -96,13 +96,12 @@ def _strong(ppo: PPOOptions, family: str) -> PPOOptions:
 
 
 def _best(paper: Config) -> Config:
-    """Strong experts: larger batches from more copies of the environment, the same number of samples."""
-    ppo = replace(paper.ppo, environments=128, rollout=64, minibatches=32)
-    return replace(paper, ppo=_strong(ppo, paper.family))
+    return replace(paper, ppo=_strong(paper.ppo, paper.family))
 
 
 def _quick(paper: Config) -> Config:
-    ppo = replace(paper.ppo, steps=196_608, epochs=8, minibatches=16, learning_rate=6e-4, checkpoints=4)
+    ppo = replace(paper.ppo, steps=196_608, environments=16, rollout=128, epochs=8, minibatches=16)
+    ppo = replace(ppo, learning_rate=6e-4, checkpoints=4)
     return replace(
         paper,
         policy_seeds=1,

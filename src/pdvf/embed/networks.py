@@ -84,6 +84,9 @@ def unit(x: Array) -> Array:
 def stacked(make: Callable[[Array], Any], keys: Array) -> Any:
     """What `make` makes of each of the keys [n], as one pytree [n, ...].
 
-    A loop in Python: one compiled program that draws every weight of every layer takes long to compile.
+    The program runs once, so it is not worth optimising: that would take longer than everything else about it.
     """
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(make(key) for key in keys))
+    many = jax.vmap(make)
+    if isinstance(keys, jax.core.Tracer):
+        return many(keys)
+    return jax.jit(many, compiler_options={"xla_backend_optimization_level": 0})(keys)

@@ -15,8 +15,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.cluster import KMeans
-from threadpoolctl import threadpool_limits
 
 from pdvf.adapt import Adapter
 from pdvf.baselines.nearest import nearest
@@ -263,6 +261,9 @@ def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
     seeds, environments, size = embeddings.shape
 
     def fit(points: Any) -> tuple[np.ndarray, np.ndarray]:
+        from sklearn.cluster import KMeans  # slow to import, and few runs need it
+        from threadpoolctl import threadpool_limits
+
         centres = np.zeros((seeds, count, size), np.float32)
         members = np.zeros((seeds, count, environments), np.float32)
         for s, own in enumerate(np.asarray(points, np.float64)):
