@@ -127,11 +127,9 @@ def adaptation_latency(repeats: int = 300) -> float:
 
     @jax.jit
     def adapt(adapter, s0, action, s1):
-        from pdvf.value.aggregate import optimal_embeddings
-
         z_d = adapter.body.dynamics.encode(s0[None], action[None], s1[None], jax.numpy.ones(1, bool))
-        z_pi, _ = optimal_embeddings(adapter.value, s0[None], z_d[None])
-        return adapter.body.decoder(s1, z_pi[0])
+        z_pi, _ = adapter.choose(s0, z_d)
+        return adapter.body.decoder(s1, z_pi)
 
     s0, action, s1 = (np.asarray(x, np.float32) for x in ((2.5, 0.2), (0.1, 1.0), (2.51, 0.33)))
     jax.block_until_ready(adapt(adapter, s0, action, s1))

@@ -322,6 +322,7 @@ def _check_engine(rest: list[str]) -> int:
     import jax
 
     from pdvf import check, pipeline
+    from pdvf.families import make_family
     from pdvf.runs import RunStore
 
     config = preset(rest[0], "paper")
@@ -335,7 +336,7 @@ def _check_engine(rest: list[str]) -> int:
             raise ConfigError(f"{given.run} is a run of {problem.config.family}, expected one of {rest[0]}")
         policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
         actors = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
-    family = pipeline.make_family(problem.config)
+    family = make_family(problem.config)
     result = check.check_engine(family, given.engine, actors, given.seed, given.steps, given.episodes)  # type: ignore[arg-type]
     print(check.table(result))
     if given.out is not None:

@@ -173,9 +173,6 @@ class ValueOptions:
     """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
     own_environment: float = 0.75
     """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
-    mixing: float = 0.0
-    """Share of environments in a batch that are moved towards a neighbour, z_d and returns alike: W is then smooth
-    between environments."""
     power: float = 1.0
     """Returns, scaled to [0, 1], are raised to this power for W: above 1 it tells good policies apart better."""
     high_return: float = 0.9
@@ -184,6 +181,10 @@ class ValueOptions:
     """... below it, an underestimate weighs only this much: only an overestimate can mislead the choice."""
     snapshots: int = 5
     """Stages with the lowest held-out loss whose quadratic forms are averaged in the end."""
+    anchor: float = 0.0
+    """Share of A(s0, z_d) that is taken from A in the training environments near z_d when a policy is chosen."""
+    anchor_width: float = 0.3
+    """How near: the standard deviation of their weights around z_d."""
     decoder_rounds: int = 5
     """Rounds of aggregation for the policy decoder."""
     decoder_epochs: int = 200
@@ -191,9 +192,9 @@ class ValueOptions:
 
     def __post_init__(self) -> None:
         _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes", "snapshots")
-        _positive(self, "power")
+        _positive(self, "power", "anchor_width")
         _require(self.batch >= 2, "value.batch", self.batch, "at least 2 (half original data, half aggregated)")
-        for name in ("own_environment", "mixing", "high_return", "underestimation"):
+        for name in ("own_environment", "anchor", "high_return", "underestimation"):
             _require(0 <= getattr(self, name) <= 1, f"value.{name}", getattr(self, name), "between 0 and 1")
         for name in ("stages", "interpolations", "uniform", "decoder_rounds", "jitter"):
             _require(getattr(self, name) >= 0, f"value.{name}", getattr(self, name), "at least 0")

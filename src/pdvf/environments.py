@@ -9,7 +9,19 @@ from pdvf.checked import circle, episode, positive, require
 
 
 @dataclass(frozen=True)
-class SpaceshipOptions:
+class CircleOptions:
+    """Environments on a circle of dynamics."""
+
+    environments: int = 20
+    """Environments on the circle of dynamics."""
+    train_environments: int = 15
+    """The first so many are for training, the rest for testing."""
+    sampling: Literal["grid", "interval"] = "grid"
+    """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
+
+
+@dataclass(frozen=True)
+class SpaceshipOptions(CircleOptions):
     """Constants of the Spaceship domain; the defaults are the paper's (see docs/paper_map.md)."""
 
     room: float = 5.0
@@ -42,12 +54,6 @@ class SpaceshipOptions:
     """Steps after which an episode ends."""
     probe_steps: int = 1
     """N_d: steps at the start of an episode from which the dynamics are inferred."""
-    environments: int = 20
-    """Environments on the circle of dynamics."""
-    train_environments: int = 15
-    """The first so many are for training, the rest for testing."""
-    sampling: Literal["grid", "interval"] = "grid"
-    """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
 
     def __post_init__(self) -> None:
         positive(self, "room", "radius", "strength", "softening", "force", "dt", "decay", "horizon", "door_width")
@@ -62,7 +68,7 @@ class SpaceshipOptions:
 
 
 @dataclass(frozen=True)
-class SwimmerOptions:
+class SwimmerOptions(CircleOptions):
     """Constants of Swimmer in a current: Gymnasium's v3 task with a moving fluid."""
 
     radius: float = 0.1
@@ -85,12 +91,6 @@ class SwimmerOptions:
     """Steps after which an episode ends."""
     probe_steps: int = 1
     """N_d: steps at the start of an episode from which the dynamics are inferred."""
-    environments: int = 20
-    """Environments on the circle of dynamics."""
-    train_environments: int = 15
-    """The first so many are for training, the rest for testing."""
-    sampling: Literal["grid", "interval"] = "grid"
-    """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
 
     def __post_init__(self) -> None:
         positive(self, "radius", "density", "viscosity", "timestep", "frame_skip", "horizon")
@@ -128,7 +128,7 @@ class AntOptions:
 
 
 @dataclass(frozen=True)
-class AntWindOptions(AntOptions):
+class AntWindOptions(AntOptions, CircleOptions):
     """Constants of Ant in a wind."""
 
     radius: float = 4.0
@@ -139,12 +139,6 @@ class AntWindOptions(AntOptions):
     """Viscosity of the air; a wind acts through density or viscosity only."""
     probe_steps: int = 2
     """N_d: steps at the start of an episode from which the dynamics are inferred."""
-    environments: int = 20
-    """Environments on the circle of dynamics."""
-    train_environments: int = 15
-    """The first so many are for training, the rest for testing."""
-    sampling: Literal["grid", "interval"] = "grid"
-    """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from pdvf.engines.base import Engine
 from pdvf.families.base import Array
 from pdvf.rl.rollout import Steps
-from pdvf.value.aggregate import ReturnScale, optimal_embeddings
+from pdvf.value.aggregate import ReturnScale
 from pdvf.value.body import Body, Probed
-from pdvf.value.quadratic import QuadraticValue, mean_matrix
+from pdvf.value.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
 
 
 class Adapter(eqx.Module):
@@ -23,10 +24,30 @@ class Adapter(eqx.Module):
     scale: ReturnScale
     train_z_d: Array  # [E, d] dynamics embedding of each training environment
     train_z_pi: Array  # [B, e] embeddings of the training policies
+    anchor: float = eqx.field(static=True, default=0.0)
+    anchor_width: float = eqx.field(static=True, default=0.3)
+
+    def matrix(self, s0: Array, z_d: Array) -> Array:
+        """A(s0, z_d) [e, e], held by its values in the training environments near z_d.
+
+        A network may be wild between environments it has seen. A share `anchor` of A is the mean of A over the training
+        environments, weighted by a Gaussian of width `anchor_width` around z_d: a quadratic form again.
+        """
+        own = mean_matrix(self.value, s0, z_d)
+        if self.anchor == 0.0:
+            return own
+        weights = jax.nn.softmax(-jnp.sum((self.train_z_d - z_d) ** 2, axis=-1) / (2 * self.anchor_width**2))
+        known = jax.vmap(lambda z: mean_matrix(self.value, s0, z))(self.train_z_d)
+        return (1 - self.anchor) * own + self.anchor * jnp.einsum("e,eij->ij", weights, known)
 
     def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
         """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]."""
-        return self.scale.unscale(z_pi @ mean_matrix(self.value, s0, z_d) @ z_pi)
+        return self.scale.unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
+
+    def choose(self, s0: Array, z_d: Array) -> tuple[Array, Array]:
+        """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get."""
+        z_pi, value = optimal_policy_embedding(self.matrix(s0, z_d))
+        return z_pi, self.scale.unscale(value)
 
 
 class Selector(Protocol):
@@ -45,8 +66,7 @@ class ClosedForm:
 
     def __call__(self, adapter: Adapter, probed: Probed) -> tuple[Array, Array]:
         """OPEs [n, e] and their predicted returns [n]."""
-        z_pi, value = optimal_embeddings(adapter.value, probed.s0, probed.z_d)
-        return z_pi, adapter.scale.unscale(value)
+        return jax.vmap(adapter.choose)(probed.s0, probed.z_d)
 
 
 class Adaptation(NamedTuple):

@@ -17,50 +17,61 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.environments import AntOptions
-from pdvf.families.base import Array, Box, MjSpec, Physics
+from pdvf.families.base import Array, Box, MjSpec, Physics, Simulated
 from pdvf.families.mujoco import asset, library
 
 OBSERVATION = Box(np.full(27, -np.inf, np.float32), np.full(27, np.inf, np.float32))
 ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
 
 
-def base(options: AntOptions) -> MjSpec:
-    """The model as it comes with Gymnasium."""
-    mujoco = library()
+class Ant(Simulated):
+    """The task of both families."""
 
-    spec = asset("ant.xml")
-    spec.option.timestep = options.timestep
-    cones = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
-    spec.option.cone = cones[options.cone]
-    return spec
+    options: AntOptions
 
+    @property
+    def observation(self) -> Box:
+        """Positions but x and y, and velocities; no bounds."""
+        return OBSERVATION
 
-def start(options: AntOptions, key: Array, rest: Physics) -> Physics:
-    """Rest, with uniform noise on positions and normal noise on velocities.
+    @property
+    def action(self) -> Box:
+        """Torques of the eight joints, in units of the motors."""
+        return ACTION
 
-    One draw serves both, the velocities through the inverse of the normal distribution: three draws, which a reset in
-    every step of training would need, took five times as long to compile.
-    """
-    nq = rest.qpos.shape[0]
-    drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=np.nextafter(np.float32(-1), np.float32(0)))
-    normal = 2**0.5 * jax.lax.erf_inv(drawn[nq:])
-    return Physics(rest.qpos + options.noise * drawn[:nq], rest.qvel + options.noise * normal)
+    def base(self) -> MjSpec:
+        """The model as it comes with Gymnasium."""
+        mujoco = library()
+        spec = asset("ant.xml")
+        spec.option.timestep = self.options.timestep
+        cones = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
+        spec.option.cone = cones[self.options.cone]
+        return spec
 
+    def start(self, key: Array, rest: Physics) -> Physics:
+        """Rest, with uniform noise on positions and normal noise on velocities.
 
-def observe(physics: Physics) -> Array:
-    """Everything but the place [27]."""
-    return jnp.concatenate([physics.qpos[2:], physics.qvel])
+        One draw serves both, the velocities through the inverse of the normal distribution: three draws, which a
+        reset in every step of training would need, took five times as long to compile.
+        """
+        nq, noise = rest.qpos.shape[0], self.options.noise
+        drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=np.nextafter(np.float32(-1), np.float32(0)))
+        normal = 2**0.5 * jax.lax.erf_inv(drawn[nq:])
+        return Physics(rest.qpos + noise * drawn[:nq], rest.qvel + noise * normal)
 
+    def observe(self, physics: Physics) -> Array:
+        """Everything but the place [27]."""
+        return jnp.concatenate([physics.qpos[2:], physics.qvel])
 
-def reward(options: AntOptions, before: Physics, after: Physics, action: Array) -> Array:
-    """Speed along x and being there, less the cost of the action; 0 speed where the simulator has diverged."""
-    speed = (after.qpos[0] - before.qpos[0]) / (options.timestep * options.frame_skip)
-    speed = jnp.where(jnp.isfinite(speed), speed, 0.0)
-    return speed + options.healthy_reward - options.control_cost * jnp.sum(action**2)
+    def reward(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Speed along x and being there, less the cost of the action; 0 speed where the simulator has diverged."""
+        speed = (after.qpos[0] - before.qpos[0]) / (self.options.timestep * self.options.frame_skip)
+        speed = jnp.where(jnp.isfinite(speed), speed, 0.0)
+        return speed + self.options.healthy_reward - self.options.control_cost * jnp.sum(action**2)
 
-
-def terminated(options: AntOptions, after: Physics) -> Array:
-    """Whether the torso is too low or too high, or the simulator has diverged."""
-    low, high = options.healthy_height
-    finite = jnp.all(jnp.isfinite(after.qpos)) & jnp.all(jnp.isfinite(after.qvel))
-    return ~(finite & (after.qpos[2] >= low) & (after.qpos[2] <= high))
+    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Whether the torso is too low or too high, or the simulator has diverged."""
+        del before, action
+        low, high = self.options.healthy_height
+        finite = jnp.all(jnp.isfinite(after.qpos)) & jnp.all(jnp.isfinite(after.qvel))
+        return ~(finite & (after.qpos[2] >= low) & (after.qpos[2] <= high))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pdvf.environments import AntLegsOptions
-from pdvf.families import ant
-from pdvf.families.base import Array, Box, MjSpec, Physics, Split
+from pdvf.families.ant import Ant
+from pdvf.families.base import MjSpec, Split
 
 LIMBS = (  # geoms of upper and lower leg, and where the leg points
     ("left_leg_geom", "left_ankle_geom", (1, 1)),
@@ -26,37 +26,12 @@ LIMBS = (  # geoms of upper and lower leg, and where the leg points
 
 
 @dataclass(frozen=True)
-class AntLegs:
+class AntLegs(Ant):
     """The Ant-legs family; every constant is an option with the paper's default."""
 
     options: AntLegsOptions = field(default_factory=AntLegsOptions)
     name = "ant-legs"
     context_names = ("leg_1", "leg_2", "leg_3", "leg_4", "ankle_1", "ankle_2", "ankle_3", "ankle_4")
-
-    @property
-    def observation(self) -> Box:
-        """Positions but x and y, and velocities; no bounds."""
-        return ant.OBSERVATION
-
-    @property
-    def action(self) -> Box:
-        """Torques of the eight joints, in units of the motors."""
-        return ant.ACTION
-
-    @property
-    def horizon(self) -> int:
-        """Steps until an episode ends anyway."""
-        return self.options.horizon
-
-    @property
-    def probe_steps(self) -> int:
-        """N_d."""
-        return self.options.probe_steps
-
-    @property
-    def frame_skip(self) -> int:
-        """Steps of the simulator in one step of the agent."""
-        return self.options.frame_skip
 
     def train(self, seed: int) -> Split:
         """Environments 0 to 11."""
@@ -72,10 +47,6 @@ class AntLegs:
         bodies = [(leg,) * 4 + (ankle,) * 4 for leg, ankle in ends]
         return Split(tuple(range(first, first + len(bodies))), np.array(bodies, np.float32))
 
-    def base(self) -> MjSpec:
-        """The ant with its own legs."""
-        return ant.base(self.options)
-
     def edit(self, spec: MjSpec, context: np.ndarray) -> None:
         """Stretches the limbs; what hangs on an upper leg moves with its end."""
         lengths = np.asarray(context, np.float64).round(6)  # 0.2 and not the nearest float32
@@ -84,20 +55,3 @@ class AntLegs:
             upper.fromto = np.array([0, 0, 0, x * leg_length, y * leg_length, 0])
             lower.fromto = np.array([0, 0, 0, x * ankle_length, y * ankle_length, 0])
             lower.parent.pos = np.array([x * leg_length, y * leg_length, 0])
-
-    def start(self, key: Array, rest: Physics) -> Physics:
-        """Rest with noise."""
-        return ant.start(self.options, key, rest)
-
-    def observe(self, physics: Physics) -> Array:
-        """Everything but the place [27]."""
-        return ant.observe(physics)
-
-    def reward(self, before: Physics, after: Physics, action: Array) -> Array:
-        """Speed along x and being there, less the cost of the action."""
-        return ant.reward(self.options, before, after, action)
-
-    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
-        """Whether the ant has fallen."""
-        del before, action
-        return ant.terminated(self.options, after)

@@ -88,6 +88,22 @@ class Family(Protocol):
         ...
 
 
+class Timed:
+    """The parts of a family that its options say."""
+
+    options: Any
+
+    @property
+    def horizon(self) -> int:
+        """Steps until an episode ends anyway."""
+        return self.options.horizon
+
+    @property
+    def probe_steps(self) -> int:
+        """N_d."""
+        return self.options.probe_steps
+
+
 @runtime_checkable
 class NativeFamily(Family, Protocol):
     """A family whose physics is JAX code for one environment; the native engine batches it."""
@@ -110,6 +126,15 @@ class Physics(NamedTuple):
 
     qpos: Array
     qvel: Array
+
+
+class Simulated(Timed):
+    """The parts of a MuJoCo family that its options say."""
+
+    @property
+    def frame_skip(self) -> int:
+        """Steps of the simulator in one step of the agent."""
+        return self.options.frame_skip
 
 
 @runtime_checkable

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Any
 
 import numpy as np
 
 from pdvf.families.base import Split
 
 
-class CircleOptions(Protocol):
-    """How many environments there are, how many of them train, and where their angles are."""
+class OnCircle:
+    """The environments of a family whose options say how many there are and where their angles lie."""
 
-    @property
-    def environments(self) -> int:
-        """Environments on the circle."""
-        ...
+    options: Any  # pdvf.environments.CircleOptions
+    context_names = ("angle",)
 
-    @property
-    def train_environments(self) -> int:
-        """The first so many are for training."""
-        ...
+    def train(self, seed: int) -> Split:
+        """Environments 1 to 15."""
+        return self._split(seed, slice(0, self.options.train_environments))
 
-    @property
-    def sampling(self) -> Literal["grid", "interval"]:
-        """On the grid, or drawn from each interval of it."""
-        ...
+    def test(self, seed: int) -> Split:
+        """Environments 16 to 20."""
+        return self._split(seed, slice(self.options.train_environments, self.options.environments))
 
-
-def train(options: CircleOptions, seed: int) -> Split:
-    """Environments 1 to 15."""
-    return _split(options, seed, slice(0, options.train_environments))
-
-
-def test(options: CircleOptions, seed: int) -> Split:
-    """Environments 16 to 20."""
-    return _split(options, seed, slice(options.train_environments, options.environments))
+    def _split(self, seed: int, chosen: slice) -> Split:
+        numbers = np.arange(1, self.options.environments + 1)
+        offset = np.zeros(numbers.shape)
+        if self.options.sampling == "interval":  # one draw for the whole circle, so that splits never overlap
+            offset = np.random.default_rng(seed).uniform(size=numbers.shape)
+        angles = (numbers - 1 + offset) * 2 * np.pi / self.options.environments
+        return Split(tuple(int(n) for n in numbers[chosen]), angles[chosen, None].astype(np.float32))
 
 
-def _split(options: CircleOptions, seed: int, chosen: slice) -> Split:
-    numbers = np.arange(1, options.environments + 1)
-    offset = np.zeros(numbers.shape)
-    if options.sampling == "interval":  # one draw for the whole circle, so that splits never overlap
-        offset = np.random.default_rng(seed).uniform(size=numbers.shape)
-    angles = (numbers - 1 + offset) * 2 * np.pi / options.environments
-    return Split(tuple(int(n) for n in numbers[chosen]), angles[chosen, None].astype(np.float32))
+def wind(radius: float, context: np.ndarray) -> np.ndarray:
+    """Velocity [3] of a fluid for an angle [1]."""
+    return radius * np.array([np.cos(context[0]), np.sin(context[0]), 0.0])

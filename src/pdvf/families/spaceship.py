@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.environments import SpaceshipOptions
-from pdvf.families import circle
-from pdvf.families.base import Array, Box, Split
+from pdvf.families.base import Array, Box, Timed
+from pdvf.families.circle import OnCircle
 
 
 class SpaceshipState(NamedTuple):
@@ -29,12 +29,11 @@ class SpaceshipState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spaceship:
+class Spaceship(OnCircle, Timed):
     """The Spaceship family; every constant is an option with the paper's default."""
 
     options: SpaceshipOptions = field(default_factory=SpaceshipOptions)
     name = "spaceship"
-    context_names = ("angle",)
 
     @property
     def observation(self) -> Box:
@@ -46,24 +45,6 @@ class Spaceship:
         """The force of the ship's engine, clipped per component."""
         force = np.full(2, self.options.force, np.float32)
         return Box(-force, force)
-
-    @property
-    def horizon(self) -> int:
-        """Steps until an episode ends anyway."""
-        return self.options.horizon
-
-    @property
-    def probe_steps(self) -> int:
-        """N_d."""
-        return self.options.probe_steps
-
-    def train(self, seed: int) -> Split:
-        """Environments 1 to 15."""
-        return circle.train(self.options, seed)
-
-    def test(self, seed: int) -> Split:
-        """Environments 16 to 20."""
-        return circle.test(self.options, seed)
 
     def initial_state(self, key: Array, context: Array) -> SpaceshipState:
         """The ship rests at the start; nothing is random."""

@@ -19,18 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.environments import SwimmerOptions
-from pdvf.families import circle
-from pdvf.families.base import Array, Box, MjSpec, Physics, Split
+from pdvf.families.base import Array, Box, MjSpec, Physics, Simulated
+from pdvf.families.circle import OnCircle, wind
 from pdvf.families.mujoco import asset
 
 
 @dataclass(frozen=True)
-class Swimmer:
+class Swimmer(OnCircle, Simulated):
     """The Swimmer family; every constant is an option with the paper's default."""
 
     options: SwimmerOptions = field(default_factory=SwimmerOptions)
     name = "swimmer"
-    context_names = ("angle",)
 
     @property
     def observation(self) -> Box:
@@ -41,29 +40,6 @@ class Swimmer:
     def action(self) -> Box:
         """Torques of the two joints, in units of the motors."""
         return Box(-np.ones(2, np.float32), np.ones(2, np.float32))
-
-    @property
-    def horizon(self) -> int:
-        """Steps until an episode ends."""
-        return self.options.horizon
-
-    @property
-    def probe_steps(self) -> int:
-        """N_d."""
-        return self.options.probe_steps
-
-    @property
-    def frame_skip(self) -> int:
-        """Steps of the simulator in one step of the agent."""
-        return self.options.frame_skip
-
-    def train(self, seed: int) -> Split:
-        """Environments 1 to 15."""
-        return circle.train(self.options, seed)
-
-    def test(self, seed: int) -> Split:
-        """Environments 16 to 20."""
-        return circle.test(self.options, seed)
 
     def base(self) -> MjSpec:
         """The model in a fluid at rest."""
@@ -96,8 +72,3 @@ class Swimmer:
         """Never."""
         del before, after, action
         return jnp.zeros((), bool)
-
-
-def wind(radius: float, context: np.ndarray) -> np.ndarray:
-    """Velocity [3] of the fluid for an angle [1]."""
-    return radius * np.array([np.cos(context[0]), np.sin(context[0]), 0.0])

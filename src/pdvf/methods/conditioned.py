@@ -177,26 +177,26 @@ class DynamicsConditioned(eqx.Module):
         return Probing(infer(self.body, transitions), jnp.ones_like(memory.known))
 
 
-class Clustered(eqx.Module):
-    """The policy of the cluster whose centre is nearest to z_d."""
+class NearestPolicy(eqx.Module):
+    """One of several policies: that of the nearest z_d."""
 
     actors: Actor  # [K, ...]
     centres: Array  # [K, d]
     body: Body
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
-        """No cluster yet."""
+        """None is chosen yet."""
         del observation, hidden
         return jnp.full((), -1)
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
-        """The probe policy at first, then the cluster's."""
+        """The probe policy at first, then the nearest."""
         del feedback
         own = jax.tree.map(lambda x: x[memory], self.actors)(observation)
         return jnp.where(memory >= 0, own, self.body.probe(observation)), memory
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Finds the cluster."""
+        """Finds the nearest."""
         return nearest(infer(self.body, transitions)[None], self.centres)[0].astype(memory.dtype)
 
 
@@ -248,8 +248,8 @@ def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     centres, members = cluster(jnp.mean(probed_embeddings(problem, body, probe_key), axis=2), count)
     weights = members / jnp.sum(members, axis=-1, keepdims=True)  # [S, K, E]
 
-    def assemble(actors: Any) -> Clustered:
-        return Clustered(jax.tree.map(lambda x: x.reshape(seeds, count, *x.shape[1:]), actors), centres, body)
+    def assemble(actors: Any) -> NearestPolicy:
+        return NearestPolicy(jax.tree.map(lambda x: x.reshape(seeds, count, *x.shape[1:]), actors), centres, body)
 
     flat = weights.reshape(seeds * count, -1)
     features = no_features(problem, seeds * count)

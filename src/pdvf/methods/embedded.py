@@ -10,14 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.adapt import Adapter
-from pdvf.baselines.nearest import nearest
 from pdvf.families.base import Array
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.methods.conditioned import infer
+from pdvf.methods.conditioned import NearestPolicy, infer
 from pdvf.pipeline import Problem, Supervised, transfer
 from pdvf.rl.networks import Actor
-from pdvf.value.aggregate import optimal_embeddings
-from pdvf.value.body import Body
 
 # PD-VF
 
@@ -52,8 +49,8 @@ class ValueFunction(eqx.Module):
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
         """Infers z_d and takes the optimal policy embedding."""
         z_d = infer(self.adapter.body, transitions)
-        z_pi, _ = optimal_embeddings(self.adapter.value, memory.s0[None], z_d[None])
-        return Choice(memory.s0, self.sign * z_pi[0], jnp.ones_like(memory.chosen))
+        z_pi, _ = self.adapter.choose(memory.s0, z_d)
+        return Choice(memory.s0, self.sign * z_pi, jnp.ones_like(memory.chosen))
 
 
 def mirrored(agents: ValueFunction) -> ValueFunction:
@@ -119,29 +116,6 @@ def _refit(name: str, problem: Problem, inputs: Inputs, **options: int) -> Refit
 
 
 # NN
-
-
-class NearestPolicy(eqx.Module):
-    """The policy of the training environment whose z_d is nearest."""
-
-    actors: Actor  # [E, ...]
-    train_z_d: Array  # [E, d]
-    body: Body
-
-    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
-        """No environment yet."""
-        del observation, hidden
-        return jnp.full((), -1)
-
-    def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
-        """The probe policy at first, then the neighbour's."""
-        del feedback
-        own = jax.tree.map(lambda x: x[memory], self.actors)(observation)
-        return jnp.where(memory >= 0, own, self.body.probe(observation)), memory
-
-    def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Finds the neighbour."""
-        return nearest(infer(self.body, transitions)[None], self.train_z_d)[0].astype(memory.dtype)
 
 
 def train_nn(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:

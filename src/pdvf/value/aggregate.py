@@ -102,28 +102,6 @@ class Grid(NamedTuple):
     weight: Array  # [r, E]; the weights of an embedding sum to 1
 
 
-def between(z_d: Array) -> Array:
-    """Which pairs [E, E] of dynamics embeddings [E, d] have none of the others between them (Gabriel graph).
-
-    None is between two where none lies in the ball that has their distance as its diameter.
-    """
-    squared = jnp.sum((z_d[:, None] - z_d[None]) ** 2, axis=-1)
-    through = squared[:, None, :] + squared[None, :, :]  # [i, j, k]: from i over k to j
-    other = ~(jnp.eye(z_d.shape[0], dtype=bool)[:, None] | jnp.eye(z_d.shape[0], dtype=bool)[None])
-    return jnp.all(~other | (through >= squared[:, :, None]), axis=-1)
-
-
-def mix(grid: Grid, neighbours: Array, share: float, key: Array) -> Grid:
-    """Moves a share of the environments of a grid towards a neighbour, and the returns there with them."""
-    partner_key, weight_key, share_key = jax.random.split(key, 3)
-    count = neighbours.shape[0]
-    partner = jax.random.categorical(partner_key, jnp.where(neighbours, 0.0, -jnp.inf), axis=-1)
-    weight = jax.random.uniform(weight_key, (count,)) * (jax.random.uniform(share_key, (count,)) < share)
-    mixed = lambda x: (1 - weight) * x + weight * x[:, partner]  # noqa: E731
-    z_d = unit((1 - weight)[:, None] * grid.z_d + weight[:, None] * grid.z_d[partner])
-    return grid._replace(z_d=z_d, target=mixed(grid.target), weight=mixed(grid.weight))
-
-
 def draw(scores: Scores, rows: Array, scale: ReturnScale, own: float, count: int, key: Array, held_out: bool) -> Grid:
     """`count` of the first `rows` embeddings of a table; an embedding's own environment weighs `own` more.
 
@@ -171,17 +149,14 @@ def value_loss(
     filled: Array,
     scale: ReturnScale,
     options: ValueOptions,
-    neighbours: Array,
     key: Array,
     held_out: bool,
 ) -> Array:
     """Error of W on a batch: half original, half aggregated once there is any."""
-    keys = jax.random.split(key, 4)
+    keys = jax.random.split(key)
     count = max(options.batch // (2 * original.returns.shape[1]), 1)
     first = draw(original, jnp.asarray(original.z_pi.shape[0]), scale, 0.0, count, keys[0], held_out)
     second = draw(aggregated, filled, scale, options.own_environment, count, keys[1], held_out)
-    if not held_out and options.mixing:
-        first, second = (mix(grid, neighbours, options.mixing, k) for grid, k in ((first, keys[2]), (second, keys[3])))
     errors = value_error(members, first, options), value_error(members, second, options)
     return jnp.where(filled > 0, 0.5 * errors[0] + 0.5 * errors[1], errors[0])
 
