@@ -25,7 +25,7 @@ VERSION = 1
 Weights = dict[str, np.ndarray]
 
 
-class RuntimeFault(ValueError):
+class AdapterError(ValueError):
     """A file or an observation that cannot be used; the message says what was given and what was expected."""
 
 
@@ -50,19 +50,19 @@ class Adapter:
 
         path = Path(file)
         if not path.is_file():
-            raise RuntimeFault(f"{path} is not there, expected a file made by `pdvf export RUN FILE`")
+            raise AdapterError(f"{path} is not there, expected a file made by `pdvf export RUN FILE`")
         try:
             with safe_open(str(path), framework="numpy") as opened:
                 about = json.loads((opened.metadata() or {}).get("about", "{}"))
                 weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         except (SafetensorError, json.JSONDecodeError, OSError) as error:
-            raise RuntimeFault(f"{path} cannot be read ({error}), expected a file made by `pdvf export`") from error
+            raise AdapterError(f"{path} cannot be read ({error}), expected a file made by `pdvf export`") from error
         if about.get("format") != FORMAT or about.get("version") != VERSION:
             given = f"{about.get('format')!r} version {about.get('version')!r}"
-            raise RuntimeFault(f"{path} has format {given}, expected {FORMAT!r} version {VERSION}: export it again")
+            raise AdapterError(f"{path} has format {given}, expected {FORMAT!r} version {VERSION}: export it again")
         for name, wanted in (("family", family), ("observation", observation), ("action", action)):
             if wanted and about[name] != wanted:
-                raise RuntimeFault(f"{path} is for {name} {about[name]!r}, expected {wanted!r}: load another file")
+                raise AdapterError(f"{path} is for {name} {about[name]!r}, expected {wanted!r}: load another file")
         return cls(weights, about)
 
     def reset(self, observation: Any) -> None:
@@ -74,7 +74,7 @@ class Adapter:
     def act(self, observation: Any) -> np.ndarray:
         """The action [a] for an observation [o], in the environment's units and inside its bounds."""
         if not self._begun:
-            raise RuntimeFault("act was called before reset: call reset(observation) at the start of every episode")
+            raise AdapterError("act was called before reset: call reset(observation) at the start of every episode")
         s = self._check(observation)
         if self._s0 is None:
             self._s0 = s
@@ -168,7 +168,7 @@ class Adapter:
         s = np.asarray(observation, np.float32)
         if s.shape != (self.observation_size,) or not np.all(np.isfinite(s)):
             given = f"shape {s.shape}" if s.shape != (self.observation_size,) else "numbers that are not finite"
-            raise RuntimeFault(f"observation has {given}, expected {self.observation_size} finite numbers")
+            raise AdapterError(f"observation has {given}, expected {self.observation_size} finite numbers")
         return s
 
     @staticmethod

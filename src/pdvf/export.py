@@ -1,0 +1,76 @@
+"""Writes a trained PD-VF as one file for `pdvf.runtime`, which needs NumPy and safetensors only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from safetensors.numpy import save_file
+
+from pdvf.adapt import Adapter
+from pdvf.families.base import Family
+from pdvf.rl.networks import Scaler
+from pdvf.runtime import FORMAT, VERSION
+
+
+def export(file: Path, adapter: Adapter, family: Family, control_step: float | None, about: dict[str, Any]) -> None:
+    """Writes one adapter (no leading axis) with everything the runtime has to know."""
+    box = family.action
+    described = {
+        "format": FORMAT,
+        "version": VERSION,
+        "family": family.name,
+        "observation": family.observation.size,
+        "action": box.size,
+        "action_low": np.asarray(box.low, float).tolist(),
+        "action_high": np.asarray(box.high, float).tolist(),
+        "control_step": control_step,
+        "probe_steps": family.probe_steps,
+        "anchor": adapter.anchor,
+        "anchor_width": adapter.anchor_width,
+        **about,
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_file(weights(adapter, family), str(file), metadata={"about": json.dumps(described)})
+
+
+def weights(adapter: Adapter, family: Family) -> dict[str, np.ndarray]:
+    """The arrays of an adapter under the names that the runtime knows."""
+    encoder, value = adapter.body.dynamics.encoder, adapter.value
+    named: dict[str, Any] = {
+        "action": Scaler.from_box(family.action),
+        "probe.observation": adapter.body.probe.observation,
+        "probe.layers": adapter.body.probe.layers,
+        "dynamics.observation": adapter.body.dynamics.observation,
+        "dynamics.change": adapter.body.dynamics.change,
+        **{f"encoder.{name}": getattr(encoder, name) for name in ("element", "query", "key", "value", "output")},
+        "encoder.feed_forward": encoder.feed_forward.layers,
+        "encoder.norms": encoder.norms,
+        "encoder.embedding": encoder.embedding,
+        "decoder.observation": adapter.body.decoder.observation,
+        "decoder.layers": adapter.body.decoder.network.layers,
+        "value.observation": jax.tree.map(lambda x: x[0], value.observation),  # the same for all members
+        **{f"value.{name}": getattr(value, name) for name in ("first", "second", "third")},
+    }
+    made: dict[str, np.ndarray] = {}
+    for name, part in named.items():
+        parts = {f".{i}": x for i, x in enumerate(part)} if isinstance(part, tuple) else {"": part}
+        for suffix, module in parts.items():
+            made |= {f"{name}{suffix}.{field}": np.asarray(array) for field, array in _arrays(module).items()}
+    scale = {f"scale.{name}": np.asarray(x) for name, x in adapter.scale._asdict().items()}
+    known = np.asarray(adapter.train_z_d)
+    return made | scale | {"train_z_d": known, "familiar": _familiar(known)}
+
+
+def _arrays(module: eqx.Module) -> dict[str, Any]:
+    return {name: x for name, x in vars(module).items() if eqx.is_array(x)}
+
+
+def _familiar(z_d: np.ndarray) -> np.ndarray:
+    """The largest distance of a training environment's z_d to its nearest other."""
+    apart = np.sqrt(np.sum((z_d[:, None] - z_d[None]) ** 2, axis=-1)) + np.diag(np.full(z_d.shape[0], np.inf))
+    return np.asarray(max(apart.min(axis=1).max(), 1e-6), np.float32)
