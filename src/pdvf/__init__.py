@@ -1,5 +1,8 @@
-from pdvf.ids import register
+import sys
 
 __version__ = "0.1.0"
 
-register()
+if "gymnasium" in sys.modules:  # else its plugin does it when it is imported; `import pdvf` stays light
+    from pdvf.ids import register
+
+    register()

@@ -9,6 +9,8 @@ pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
 pdvf train|collect|embed|fit|evaluate RUN       one phase
 pdvf report RUN                                 figures and RUN/report.html
 pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
+pdvf check-family FAMILY                        is a family of your own fit for training?
+pdvf export RUN FILE                            a policy to take away, for pdvf.runtime (NumPy only)
 pdvf list                                       families, presets, methods
 """
 
@@ -114,6 +116,28 @@ class CheckArguments:
     """Write everything to this JSON file, too."""
 
 
+@dataclass(frozen=True)
+class FamilyArguments:
+    """Says in a table whether a family is fit for training, before hours are spent on it."""
+
+    engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
+    """What simulates."""
+    seed: int = 0
+    """Seed of everything that is random."""
+
+
+@dataclass(frozen=True)
+class ExportArguments:
+    """Writes a trained PD-VF as one file that adapts without JAX: `pdvf.runtime.Adapter.load(FILE)`."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a run whose phase `fit` is finished."""
+    file: tyro.conf.Positional[Path]
+    """The file to write."""
+    model: int = 0
+    """Which of the run's models, from 0."""
+
+
 Given = TypeVar("Given", bound=RunArguments)
 
 
@@ -131,6 +155,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         print("pdvf: out of memory; use a smaller preset or smaller batches", file=sys.stderr)
         return 2
+    except Exception:
+        faults = getattr(sys.modules.get("pdvf.engines.host"), "FAULTS", [])
+        if not faults:
+            raise
+        print(f"pdvf: {faults[-1]}", file=sys.stderr)  # JAX wraps what a user's environment raises
+        return 2
 
 
 def entry() -> None:
@@ -146,6 +176,8 @@ def _dispatch(arguments: list[str]) -> int:
         "sweep": _sweep,
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
         "check-engine": _check_engine,
+        "check-family": _check_family,
+        "export": _export,
         "list": _list,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -221,7 +253,8 @@ def _take_options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
 def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
     if not rest or rest[0].startswith("-"):
         raise ConfigError(
-            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}; for example "
+            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}, or your own as "
+            f"package.module:object; for example "
             f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
         )
     family, name = rest[0], _option(rest, "--preset") or "quick"
@@ -343,6 +376,43 @@ def _check_engine(rest: list[str]) -> int:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(result, indent=2) + "\n")
     return 0 if result["returns"]["agree"] else 1
+
+
+def _check_family(rest: list[str]) -> int:
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError("`pdvf check-family` needs a family first: a name, or your own as package.module:object")
+    given = tyro.cli(FamilyArguments, prog=f"pdvf check-family {rest[0]}", args=rest[1:])
+    from pdvf.check_family import check_family, table
+    from pdvf.families import make_family
+
+    family = make_family(preset(rest[0], "quick"))
+    found = check_family(family, given.seed, given.engine)
+    print(table(family, found))
+    return 0 if all(finding.good for finding in found) else 1
+
+
+def _export(rest: list[str]) -> int:
+    given = tyro.cli(ExportArguments, prog="pdvf export", args=rest)
+    import jax
+
+    from pdvf import pipeline
+    from pdvf.export import export
+    from pdvf.runs import RunStore
+    from pdvf.runs.files import write_file
+
+    store = RunStore.open(given.run)
+    problem = pipeline.Problem(from_dict(store.config))
+    models = problem.config.model_seeds
+    if not 0 <= given.model < models:
+        raise ConfigError(f"--model is {given.model}, expected a number from 0 to {models - 1}: the run has {models}")
+    if not store.has("adapter"):
+        raise RunError(f"{given.run} has no adapter yet, which `pdvf export` needs: run `pdvf fit {given.run}` first")
+    adapters = store.load("adapter", pipeline.artefact_shapes(problem)["adapter"])
+    family = problem.engine.family
+    about = {"model": given.model, "seed": problem.config.seed, "pdvf": __version__}
+    write_file(given.file, export(jax.tree.map(lambda x: x[given.model], adapters), family, about))
+    print(f"{given.file}: {given.file.stat().st_size / 1e6:.1f} MB; load it with pdvf.runtime.Adapter.load")
+    return 0
 
 
 def _list(rest: list[str]) -> int:

@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal
 
 import tyro.conf
 
-from pdvf.checked import ConfigError
+from pdvf import targets
+from pdvf.checked import ConfigError as ConfigError
 from pdvf.checked import positive as _positive
 from pdvf.checked import require as _require
-from pdvf.environments import AntLegsOptions, AntWindOptions, SpaceshipOptions, SwimmerOptions
+from pdvf.environments import AntLegsOptions, AntWindOptions, OwnOptions, SpaceshipOptions, SwimmerOptions
 
-EnvironmentOptions = SpaceshipOptions | SwimmerOptions | AntWindOptions | AntLegsOptions
+EnvironmentOptions = SpaceshipOptions | SwimmerOptions | AntWindOptions | AntLegsOptions | OwnOptions
 """Constants of a family."""
 
 
@@ -268,8 +269,9 @@ class Config:
     model_seeds: int = 5
     """Models (autoencoders and value function) trained on the data of these policies."""
     environment: EnvironmentOptions = field(default_factory=SpaceshipOptions)
-    engine: Literal["auto", "native", "c", "mjx", "warp"] = "auto"
-    """What simulates: native JAX, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an NVIDIA GPU."""
+    engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
+    """What simulates: native JAX, Python on the host, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an
+    NVIDIA GPU."""
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
@@ -295,6 +297,8 @@ class Config:
             kept,
             f"0 or from probe_steps + 1 = {probe + 1} to horizon = {self.environment.horizon}",
         )
+        if expected is None:
+            return  # what suits a family of the user's own is known when it is made
         engines = ("auto", "native") if self.family == "spaceship" else ("auto", "c", "mjx", "warp")
         _require(self.engine in engines, f"engine of {self.family}", self.engine, f"one of {', '.join(engines)}")
 
@@ -307,6 +311,14 @@ ENVIRONMENT_OPTIONS: dict[str, type] = {
 }
 
 
+def environment_options(family: str) -> EnvironmentOptions:
+    """The usual constants of a family; for one of the user's own, what it says of itself."""
+    if family in ENVIRONMENT_OPTIONS:
+        return ENVIRONMENT_OPTIONS[family]()
+    own = targets.load(family)
+    return OwnOptions(int(own.horizon), int(own.probe_steps))
+
+
 def to_dict(config: Config) -> dict[str, Any]:
     """A configuration as plain data for JSON."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
@@ -315,9 +327,8 @@ def to_dict(config: Config) -> dict[str, Any]:
 def from_dict(data: dict[str, Any]) -> Config:
     """The configuration that `to_dict` wrote; unknown or missing options fail."""
     family = data.get("family")
-    if not isinstance(family, str) or family not in ENVIRONMENT_OPTIONS:
-        raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
-    usual = vars(Config(family=family, environment=ENVIRONMENT_OPTIONS[family]()))
+    _require(isinstance(family, str), "family", family, "the name of a family")
+    usual = vars(Config(family=str(family), environment=environment_options(str(family))))
     _same_names("configuration", data, usual)
     values = dict(data)
     for name, default in usual.items():

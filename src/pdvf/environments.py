@@ -170,3 +170,16 @@ class AntLegsOptions(AntOptions):
             ordered = 0 < lengths[0] < lengths[1] < lengths[2]
             require(ordered, f"environment.{name}", lengths, "three lengths above 0, the shortest first")
         episode(self)
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """What a family of the user's own says of itself; not for the command line."""
+
+    horizon: int
+    """Steps after which an episode ends; the family says it."""
+    probe_steps: int
+    """N_d; the family says it."""
+
+    def __post_init__(self) -> None:
+        episode(self)

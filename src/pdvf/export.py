@@ -1,15 +1,14 @@
-"""Writes a trained PD-VF as one file for `pdvf.runtime`, which needs NumPy and safetensors only."""
+"""A trained PD-VF as one file for `pdvf.runtime`, which needs NumPy and safetensors only."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from pdvf.adapt import Adapter
 from pdvf.families.base import Family
@@ -17,8 +16,8 @@ from pdvf.rl.networks import Scaler
 from pdvf.runtime import FORMAT, VERSION
 
 
-def export(file: Path, adapter: Adapter, family: Family, control_step: float | None, about: dict[str, Any]) -> None:
-    """Writes one adapter (no leading axis) with everything the runtime has to know."""
+def export(adapter: Adapter, family: Family, about: dict[str, Any]) -> bytes:
+    """The file of one adapter (no leading axis), with everything the runtime has to know."""
     box = family.action
     described = {
         "format": FORMAT,
@@ -28,14 +27,13 @@ def export(file: Path, adapter: Adapter, family: Family, control_step: float | N
         "action": box.size,
         "action_low": np.asarray(box.low, float).tolist(),
         "action_high": np.asarray(box.high, float).tolist(),
-        "control_step": control_step,
+        "control_step": getattr(family, "control_step", None),
         "probe_steps": family.probe_steps,
         "anchor": adapter.anchor,
         "anchor_width": adapter.anchor_width,
         **about,
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    save_file(weights(adapter, family), str(file), metadata={"about": json.dumps(described)})
+    return save(weights(adapter, family), metadata={"about": json.dumps(described)})
 
 
 def weights(adapter: Adapter, family: Family) -> dict[str, np.ndarray]:

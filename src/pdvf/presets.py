@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdvf.config import ENVIRONMENT_OPTIONS, CollectOptions, Config, ConfigError, EvaluateOptions, PPOOptions
+from pdvf.config import (
+    ENVIRONMENT_OPTIONS,
+    CollectOptions,
+    Config,
+    ConfigError,
+    EvaluateOptions,
+    PPOOptions,
+    environment_options,
+)
 
 PRESETS: dict[str, str] = {
     "smoke": "a few minutes on two cores, to see that everything works; the numbers mean nothing",
@@ -16,12 +24,12 @@ PRESETS: dict[str, str] = {
 
 def preset(family: str, name: str) -> Config:
     """The configuration of a preset for a family."""
-    if family not in ENVIRONMENT_OPTIONS:
-        raise ConfigError(f"unknown family {family!r}, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}")
     if name not in PRESETS:
         raise ConfigError(f"unknown preset {name!r}, expected one of: {', '.join(PRESETS)}")
-    paper = Config(family=family, environment=ENVIRONMENT_OPTIONS[family]())
-    return _spaceship(paper, name) if family == "spaceship" else _mujoco(paper, name)
+    paper = Config(family=family, environment=environment_options(family))
+    if family == "spaceship":
+        return _spaceship(paper, name)
+    return _mujoco(paper, name) if family in ENVIRONMENT_OPTIONS else _own(paper, name)
 
 
 def _spaceship(paper: Config, name: str) -> Config:
@@ -91,6 +99,22 @@ def _mujoco(paper: Config, name: str) -> Config:
     return presets[name]() if name in presets else _smoke(paper)
 
 
+def _own(paper: Config, name: str) -> Config:
+    """A family of the user's own: observations and rewards of any size, episodes of any length."""
+    horizon = paper.environment.horizon
+    kept = 0 if horizon <= 50 else max(50, paper.environment.probe_steps + 1)
+    ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
+    paper = replace(paper, ppo=ppo, collect=replace(paper.collect, steps=kept))
+    if name in ("paper", "best"):
+        return paper
+    quick = replace(_quick(paper), collect=CollectOptions(episodes=4, steps=kept))
+    value = replace(quick.value, members=16, anchor=0.5, interpolations=200, uniform=50)
+    quick = replace(quick, value=value, policy=replace(quick.policy, batch=64), evaluate=EvaluateOptions(episodes=10))
+    if name == "quick":
+        return quick
+    return _small(quick)
+
+
 def _strong(ppo: PPOOptions, family: str) -> PPOOptions:
     """A swimmer is worth what it covers in 1000 steps, so the far future has to count."""
     return replace(ppo, discount=0.9999) if family == "swimmer" else ppo
@@ -108,7 +132,7 @@ def _quick(paper: Config) -> Config:
         policy_seeds=1,
         model_seeds=1,
         ppo=_strong(ppo, paper.family),
-        collect=CollectOptions(episodes=2, steps=50),
+        collect=replace(paper.collect, episodes=2),
         dynamics=replace(paper.dynamics, epochs=200, batch=128, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=200, batch=128, learning_rate=2e-3, set_size=32),
         value=replace(
@@ -128,12 +152,15 @@ def _quick(paper: Config) -> Config:
 
 
 def _smoke(paper: Config) -> Config:
-    quick = _quick(paper)
+    quick = replace(_quick(paper), environment=replace(paper.environment, horizon=32), collect=CollectOptions(2, 16))
+    return _small(quick)
+
+
+def _small(quick: Config) -> Config:
     return replace(
         quick,
-        environment=replace(paper.environment, horizon=32),
         ppo=replace(quick.ppo, steps=4_096, checkpoints=2, epochs=2),
-        collect=CollectOptions(episodes=2, steps=16),
+        collect=replace(quick.collect, episodes=2),
         dynamics=replace(quick.dynamics, epochs=20),
         policy=replace(quick.policy, epochs=20, set_size=16),
         value=replace(
@@ -147,4 +174,5 @@ def _smoke(paper: Config) -> Config:
             decoder_rounds=1,
             decoder_epochs=2,
         ),
+        evaluate=EvaluateOptions(episodes=2),
     )

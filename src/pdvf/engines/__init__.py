@@ -9,11 +9,12 @@ import numpy as np
 
 from pdvf.checked import ConfigError
 from pdvf.engines.base import Engine
+from pdvf.engines.host import HostEngine
 from pdvf.engines.mujoco_c import MujocoCEngine
 from pdvf.engines.native import NativeEngine
-from pdvf.families.base import Family, MujocoFamily, NativeFamily
+from pdvf.families.base import Family, HostFamily, MujocoFamily, NativeFamily
 
-NAMES = ("auto", "native", "c", "mjx", "warp")
+NAMES = ("auto", "native", "host", "c", "mjx", "warp")
 
 
 def make_engine(family: Family, name: str = "auto", seed: int = 0) -> Engine:
@@ -23,25 +24,35 @@ def make_engine(family: Family, name: str = "auto", seed: int = 0) -> Engine:
     """
     if name not in NAMES:
         raise ConfigError(f"engine is {name!r}, expected one of {', '.join(NAMES)}")
-    native, mujoco = isinstance(family, NativeFamily), isinstance(family, MujocoFamily)
-    if not native and not mujoco:
-        raise TypeError(
-            f"no engine simulates {type(family).__name__}: it must satisfy pdvf.families.NativeFamily or MujocoFamily"
-        )
+    fitting = _fitting(family)
     if name == "auto":
-        name = "native" if native else "warp" if _has_warp() else "c"
-    if native != (name == "native"):
-        fitting = "native" if native else "c, mjx, warp"
-        raise ConfigError(f"engine is {name!r}, expected auto or one that simulates {family.name}: {fitting}")
+        name = "warp" if "warp" in fitting and _has_warp() else fitting[0]
+    if name not in fitting:
+        listed = ", ".join(fitting)
+        raise ConfigError(f"engine is {name!r}, expected auto or one that simulates {family.name}: {listed}")
     if isinstance(family, NativeFamily):
         return NativeEngine(family)
+    contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])
+    known = tuple(map(tuple, contexts.tolist()))
+    if isinstance(family, HostFamily):
+        return HostEngine(family, known)
     assert isinstance(family, MujocoFamily)
     if name == "c":
         return MujocoCEngine(family)
     from pdvf.engines.mjx import MjxEngine
 
-    contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])
-    return MjxEngine(family, tuple(map(tuple, contexts.tolist())), "warp" if name == "warp" else "jax")
+    return MjxEngine(family, known, "warp" if name == "warp" else "jax")
+
+
+def _fitting(family: Family) -> tuple[str, ...]:
+    """The engines that simulate a family, the usual one first."""
+    for kind, names in ((NativeFamily, ("native",)), (MujocoFamily, ("c", "mjx", "warp")), (HostFamily, ("host",))):
+        if isinstance(family, kind):
+            return names
+    raise ConfigError(
+        f"no engine simulates {type(family).__name__}: it must satisfy NativeFamily, MujocoFamily or HostFamily of "
+        "pdvf.families"
+    )
 
 
 def _has_warp() -> bool:
@@ -49,4 +60,4 @@ def _has_warp() -> bool:
     return importlib.util.find_spec("warp") is not None and jax.default_backend() == "gpu"
 
 
-__all__ = ["NAMES", "Engine", "MujocoCEngine", "NativeEngine", "make_engine"]
+__all__ = ["NAMES", "Engine", "HostEngine", "MujocoCEngine", "NativeEngine", "make_engine"]

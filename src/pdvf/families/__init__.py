@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from pdvf import targets
 from pdvf.config import Config
 from pdvf.families.ant_legs import AntLegs
 from pdvf.families.ant_wind import AntWind
-from pdvf.families.base import Box, Family, MujocoFamily, NativeFamily, Outcome, Physics, Split
+from pdvf.families.base import Box, Family, HostFamily, MujocoFamily, NativeFamily, Outcome, Physics, Split
+from pdvf.families.own import GymFamily
 from pdvf.families.spaceship import Spaceship
 from pdvf.families.swimmer import Swimmer
 
@@ -21,6 +23,8 @@ REGISTRY: dict[str, Callable[[Any], Family]] = {
 
 def make_family(config: Config) -> Family:
     """The family that a configuration names."""
+    if config.family not in REGISTRY:
+        return targets.load(config.family)
     return REGISTRY[config.family](config.environment)
 
 
@@ -30,6 +34,8 @@ __all__ = [
     "AntWind",
     "Box",
     "Family",
+    "GymFamily",
+    "HostFamily",
     "MujocoFamily",
     "NativeFamily",
     "Outcome",

@@ -121,6 +121,15 @@ class NativeFamily(Family, Protocol):
         ...
 
 
+@runtime_checkable
+class HostFamily(Family, Protocol):
+    """A family whose environments are Python objects with Gymnasium's `reset` and `step`."""
+
+    def make(self, context: dict[str, float]) -> Any:
+        """A fresh gymnasium.Env for a context by name."""
+        ...
+
+
 class Physics(NamedTuple):
     """What the task sees of a MuJoCo model: positions [nq] and velocities [nv]."""
 
@@ -135,6 +144,11 @@ class Simulated(Timed):
     def frame_skip(self) -> int:
         """Steps of the simulator in one step of the agent."""
         return self.options.frame_skip
+
+    @property
+    def control_step(self) -> float:
+        """Seconds of one step of the agent."""
+        return self.options.timestep * self.options.frame_skip
 
 
 @runtime_checkable

@@ -46,6 +46,11 @@ class Spaceship(OnCircle, Timed):
         force = np.full(2, self.options.force, np.float32)
         return Box(-force, force)
 
+    @property
+    def control_step(self) -> float:
+        """Time between two steps."""
+        return self.options.dt
+
     def initial_state(self, key: Array, context: Array) -> SpaceshipState:
         """The ship rests at the start; nothing is random."""
         del key, context

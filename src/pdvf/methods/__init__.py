@@ -12,7 +12,7 @@ from pdvf.methods.base import (
     agent_artefact,
 )
 from pdvf.methods.conditioned import KMEANS, ORACLE, PPO_ALL, PPO_DYN
-from pdvf.methods.embedded import NN, NO_AGG_POLICY, NO_AGG_VALUE, PD_VF, PPO_ENV
+from pdvf.methods.embedded import BEST_SINGLE, NN, NO_AGG_POLICY, NO_AGG_VALUE, PD_VF, PPO_ENV
 from pdvf.methods.maml import MAML
 from pdvf.methods.play import play, play_everywhere
 from pdvf.methods.rl2 import RL2
@@ -33,6 +33,7 @@ METHODS: dict[str, Method] = {
         NO_AGG_VALUE,
         ORACLE,
         RMA,
+        BEST_SINGLE,
     )
 }
 """The paper's methods in the order of its figures, then ours."""

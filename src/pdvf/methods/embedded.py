@@ -141,6 +141,36 @@ def train_nn(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     return AtOnce("nn", make)
 
 
+# The best single policy
+
+
+class SinglePolicy(eqx.Module):
+    """One policy for everything."""
+
+    actor: Actor
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
+        """Remembers nothing."""
+        del observation, hidden
+        return jnp.zeros(())
+
+    def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
+        """Its mean."""
+        del feedback
+        return self.actor(observation), memory
+
+    def adapt(self, memory: Array, transitions: Transitions) -> Array:
+        """Does not."""
+        del transitions
+        return memory
+
+
+def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """Nothing to train: PD-VF probes with the policy that is best over the training environments."""
+    del problem, key
+    return AtOnce("best-single", lambda: SinglePolicy(inputs["adapter"].body.probe))
+
+
 # PPOenv
 
 
@@ -189,6 +219,12 @@ PPO_ENV = Method(
     told=True,
 )
 NN = Method("nn", "policy of the nearest training environment in z_d (ablation)", train_nn, ("policies", "adapter"))
+BEST_SINGLE = Method(
+    "best-single",
+    "the finished training policy with the best mean return over the training environments (ours)",
+    train_best_single,
+    ("adapter",),
+)
 NO_AGG_VALUE = Method(
     "no-agg-value", "PD-VF without aggregation for W (ablation)", train_no_agg_value, (*_SUPERVISED, "adapter")
 )

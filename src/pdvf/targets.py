@@ -1,0 +1,68 @@
+"""Families of the user's own by name: `package.module:object`, `file.py:object`, or an installed entry point."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pdvf.checked import ConfigError
+
+GROUP = "pdvf.families"
+"""Entry points of this group are known by their names."""
+NEEDED = ("name", "context_names", "observation", "action", "horizon", "probe_steps", "train", "test")
+
+
+@cache
+def load(target: str) -> Any:
+    """The family that a target names; a class or function without arguments is called."""
+    module, _, name = target.partition(":")
+    if not name:
+        found = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == target]
+        if not found:
+            raise ConfigError(
+                f"unknown family {target!r}, expected one of: spaceship, swimmer, ant-wind, ant-legs; an entry point of "
+                f"the group {GROUP}; or your own as package.module:object"
+            )
+        made = _guarded(target, found[0].load)
+    else:
+        made = getattr(_guarded(target, lambda: _module(module)), name, None)
+        if made is None:
+            raise ConfigError(f"family {target!r}: {module} has no {name!r}, expected an object that is a family")
+    if (not hasattr(made, "horizon") and callable(made)) or isinstance(made, type):
+        made = _guarded(target, made)
+    missing = [part for part in NEEDED if not hasattr(made, part)]
+    if missing:
+        raise ConfigError(
+            f"family {target!r} is a {type(made).__name__} without {', '.join(missing)}, expected a family: see "
+            "docs/your_own_family.md"
+        )
+    return made
+
+
+def _module(name: str) -> Any:
+    path = Path(name)
+    if path.suffix != ".py":
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise FileNotFoundError(f"{path} is not there")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _guarded(target: str, function: Any) -> Any:
+    try:
+        return function()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"family {target!r} cannot be loaded ({type(error).__name__}: {error}): mend it") from error

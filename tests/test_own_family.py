@@ -1,0 +1,234 @@
+"""Families of the user's own: what loads them, what steps them, and what `check-family` finds wrong with them."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pdvf.check_family import check_family
+from pdvf.checked import ConfigError
+from pdvf.cli import main
+from pdvf.config import from_dict, to_dict
+from pdvf.engines import make_engine
+from pdvf.families import GymFamily
+from pdvf.presets import preset
+from tiny import relaxed
+
+
+class Push(gymnasium.Env):
+    """A point that is pushed by the action and by a hidden force; it ends beyond 3."""
+
+    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, context):
+        self.force = context["force"]
+        self.weight = context.get("weight", 1.0)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = self.np_random.normal(size=2) * 0.1
+        return self.state.astype(np.float32), {}
+
+    def step(self, action):
+        self.state = self.state + 0.1 * np.array([self.state[1], (action[0] + self.force) / self.weight])
+        return self.state.astype(np.float32), float(self.state[0]), bool(abs(self.state[0]) > 3), False, {}
+
+
+def make(environment=Push, train=(-1.0, 0.5, 1.0), test=(0.0,), horizon=30, probe_steps=2, **more) -> GymFamily:
+    contexts = [[{"force": f, **more} for f in forces] for forces in (train, test)]
+    return GymFamily("push", environment, *contexts, horizon=horizon, probe_steps=probe_steps)
+
+
+@pytest.fixture(autouse=True)
+def checks_off():
+    from pdvf.engines.host import FAULTS
+
+    FAULTS.clear()
+    with relaxed():
+        yield
+
+
+# The engine
+
+
+def test_the_engine_plays_what_the_environment_plays():
+    family = make()
+    engine = make_engine(family)
+    contexts = jnp.asarray(np.concatenate([family.train(0).contexts, family.test(0).contexts]))
+    keys = jax.random.split(jax.random.key(0), 4)
+    actions = np.random.default_rng(0).uniform(-1, 1, (40, 4, 1)).astype(np.float32)
+
+    @jax.jit
+    def play(keys):
+        states, first = engine.reset(keys, contexts)
+
+        def step(states, action):
+            states, outcome = engine.step(contexts, states, action)
+            return states, (outcome, states.over)
+
+        return first, states.start, jax.lax.scan(step, states, jnp.asarray(actions))[1]
+
+    first, start, (outcome, over) = play(keys)
+    for i, force in enumerate((-1.0, 0.5, 1.0, 0.0)):
+        environment = Push({"force": force})
+        observation, _ = environment.reset(seed=int(start[i]))
+        np.testing.assert_array_equal(first[i], observation)
+        for t in range(30):
+            observation, reward, terminated, _, _ = environment.step(actions[t, i])
+            np.testing.assert_allclose(outcome.observation[t, i], observation, rtol=1e-6)
+            assert float(outcome.reward[t, i]) == pytest.approx(reward, rel=1e-5)
+            assert bool(outcome.terminated[t, i]) == terminated
+            if terminated:
+                assert bool(over[t + 1, i])
+                assert float(outcome.reward[t + 1, i]) == 0.0  # nothing happens after the end
+                break
+
+
+def test_episodes_under_vmap_do_not_disturb_each_other():
+    engine = make_engine(make())
+    contexts = jnp.asarray(engine.family.train(0).contexts)
+
+    def one(key):
+        states, _ = engine.reset(jax.random.split(key, 3), contexts)
+        step = lambda s, _: (lambda out: (out[0], out[1].observation))(engine.step(contexts, s, jnp.ones((3, 1))))  # noqa: E731
+        return jax.lax.scan(step, states, None, length=5)[1]
+
+    keys = jax.random.split(jax.random.key(1), 4)
+    together = jax.jit(jax.vmap(one))(keys)
+    for i in range(4):
+        np.testing.assert_array_equal(together[i], jax.jit(one)(keys[i]))
+
+
+# Names on the command line
+
+
+def test_a_family_is_loaded_from_a_file_and_its_configuration_comes_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent("""
+        from test_own_family import make
+        family = make()
+        """)
+    )
+    config = preset("mine.py:family", "smoke")
+    assert (config.environment.horizon, config.environment.probe_steps) == (30, 2)
+    assert from_dict(to_dict(config)) == config
+    assert replace(config, seed=3).family == "mine.py:family"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere", "unknown family 'nowhere'"),
+        ("no.such.module:family", "cannot be loaded"),
+        ("nothing.py:family", "is not there"),
+        ("pdvf.presets:nothing", "has no 'nothing'"),
+        ("pdvf.presets:PRESETS", "without name"),
+    ],
+)
+def test_a_target_that_is_no_family_is_one_line(target, message, capsys):
+    assert main(["check-family", target]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+# What is wrong with a family
+
+
+class Discrete(Push):
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+class Dictionary(Push):
+    observation_space = gymnasium.spaces.Dict({"place": Push.observation_space})
+
+
+class NotANumber(Push):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float("nan"), *rest
+
+
+class Raises(Push):
+    def step(self, action):
+        raise RuntimeError("the motor is on fire")
+
+
+class Grows(Push):
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return np.append(observation, 1.0), *rest
+
+
+class Ignores(Push):
+    def __init__(self, context):
+        super().__init__(context | {"force": 0.3})
+
+
+class Tells(Push):
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.state[1] = self.force
+        return np.array([observation[0], self.force], np.float32), info
+
+
+class Unseeded(Push):
+    def reset(self, *, seed=None, options=None):
+        super().reset()
+        self.state = np.random.default_rng().normal(size=2) * 0.1
+        return self.state.astype(np.float32), {}
+
+
+class EndsAtOnce(Push):
+    def step(self, action):
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, True, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("environment", "what", "words"),
+    [
+        (Discrete, "environments", "action space is Discrete"),
+        (Dictionary, "environments", "observation space is Dict"),
+        (NotANumber, "environments", "gave a reward of nan"),
+        (Raises, "environments", "raised RuntimeError in step in context {'force': -1.0}: the motor is on fire"),
+        (Grows, "environments", "gave an observation of 3 numbers"),
+        (Ignores, "dynamics", "contexts that do the same: 1 and 2"),
+        (Tells, "hidden", "the first observation tells force"),
+        (Unseeded, "seeding", "differ in two tries"),
+        (EndsAtOnce, "episodes", "too short to probe"),
+    ],
+)
+def test_a_broken_family_is_caught(environment, what, words):
+    bad = [finding for finding in check_family(make(environment)) if not finding.good]
+    assert any(finding.what == what and words in finding.words for finding in bad), bad
+
+
+def test_a_sound_family_passes():
+    found = check_family(make())
+    assert all(finding.good for finding in found), found
+    assert {"contexts", "spaces", "seeding", "dynamics", "hidden", "episodes", "speed"} <= {f.what for f in found}
+
+
+def test_contexts_of_training_and_test_may_not_overlap():
+    with pytest.raises(ConfigError, match="none that is also in train_contexts"):
+        make(test=(0.5,))
+
+
+def test_contexts_need_the_same_names():
+    with pytest.raises(ConfigError, match="one with the names"):
+        GymFamily("push", Push, [{"force": 1.0}, {"mass": 1.0}], [{"force": 2.0}], horizon=9)
+
+
+@pytest.mark.parametrize(("horizon", "probe_steps"), [(0, 1), (5, 5), (5.0, 1), (5, 0)])
+def test_an_episode_must_be_longer_than_its_probing(horizon, probe_steps):
+    with pytest.raises(ConfigError, match="probe_steps and horizon"):
+        make(horizon=horizon, probe_steps=probe_steps)
