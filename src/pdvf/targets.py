@@ -25,8 +25,8 @@ def load(target: str) -> Any:
         found = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == target]
         if not found:
             raise ConfigError(
-                f"unknown family {target!r}, expected one of: spaceship, swimmer, ant-wind, ant-legs; an entry point of "
-                f"the group {GROUP}; or your own as package.module:object"
+                f"unknown family {target!r}, expected one of: spaceship, swimmer, ant-wind, ant-legs; an entry point "
+                f"of the group {GROUP}; or your own as package.module:object"
             )
         made = _guarded(target, found[0].load)
     else:

@@ -8,7 +8,7 @@ from pdvf.config import Config
 from pdvf.families.ant_legs import AntLegs
 from pdvf.families.ant_wind import AntWind
 from pdvf.families.base import Box, Family, HostFamily, MujocoFamily, NativeFamily, Outcome, Physics, Split
-from pdvf.families.own import GymFamily
+from pdvf.families.own import GymFamily, MujocoModel
 from pdvf.families.spaceship import Spaceship
 from pdvf.families.swimmer import Swimmer
 
@@ -37,6 +37,7 @@ __all__ = [
     "GymFamily",
     "HostFamily",
     "MujocoFamily",
+    "MujocoModel",
     "NativeFamily",
     "Outcome",
     "Physics",

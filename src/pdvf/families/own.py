@@ -1,6 +1,6 @@
-"""A family of the user's own, from a function that makes a Gymnasium environment for a context.
+"""Families of the user's own: what varies is a dictionary of named numbers.
 
-    from pdvf.families.own import GymFamily
+    from pdvf.families import GymFamily
 
     my_family = GymFamily(
         name="pendulum",
@@ -11,7 +11,8 @@
         probe_steps=5,
     )
 
-Then `pdvf run mypackage.mymodule:my_family --preset quick`.
+Then `pdvf run mypackage.mymodule:my_family --preset quick`. `GymFamily` takes any environment of Gymnasium;
+`MujocoModel` takes a MuJoCo model, which every MuJoCo engine simulates (docs/your_own_family.md).
 """
 
 from __future__ import annotations
@@ -21,27 +22,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pdvf.checked import ConfigError, require
-from pdvf.families.base import Box, Split
+from pdvf.families.base import Array, Box, MjSpec, Physics, Split
+from pdvf.families.mujoco import base_model
 
 Context = Mapping[str, float]
 
 
-@dataclass(frozen=True, eq=False)
-class GymFamily:
-    """Environments of Gymnasium that differ in named numbers."""
+class NamedContexts:
+    """The environments of a family that lists its contexts by name."""
 
-    name: str
-    make_env: Callable[[dict[str, float]], Any]
-    """From a context to a gymnasium.Env; called in one process, often."""
     train_contexts: Sequence[Context]
     test_contexts: Sequence[Context]
     horizon: int
-    """Steps after which an episode ends; the environment itself may end it earlier."""
-    probe_steps: int = 1
-    """N_d: steps at the start of an episode from which the dynamics are inferred."""
+    probe_steps: int
 
     def __post_init__(self) -> None:
         require(bool(self.train_contexts), "train_contexts", self.train_contexts, "at least two contexts")
@@ -64,16 +62,6 @@ class GymFamily:
         """Names of the context's numbers, as the first training context has them."""
         return tuple(self.train_contexts[0])
 
-    @property
-    def observation(self) -> Box:
-        """Bounds of the observation, flat."""
-        return self._spaces[0]
-
-    @property
-    def action(self) -> Box:
-        """Bounds of the action, flat."""
-        return self._spaces[1]
-
     def train(self, seed: int) -> Split:
         """Training environments, numbered from 1."""
         del seed
@@ -85,12 +73,41 @@ class GymFamily:
         first = len(self.train_contexts) + 1
         return Split(tuple(range(first, first + len(self.test_contexts))), self._rows(self.test_contexts))
 
-    def make(self, context: dict[str, float]) -> Any:
-        """An environment."""
-        return self.make_env(context)
+    def named(self, context: np.ndarray) -> dict[str, float]:
+        """A context [c] by name."""
+        return dict(zip(self.context_names, (float(np.round(x, 6)) for x in context), strict=True))
 
     def _rows(self, contexts: Sequence[Context]) -> np.ndarray:
         return np.array([[float(c[name]) for name in self.context_names] for c in contexts], np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class GymFamily(NamedContexts):
+    """Environments of Gymnasium that differ in named numbers."""
+
+    name: str
+    make_env: Callable[[dict[str, float]], Any]
+    """From a context to a gymnasium.Env; called in one process, often."""
+    train_contexts: Sequence[Context]
+    test_contexts: Sequence[Context]
+    horizon: int
+    """Steps after which an episode ends; the environment itself may end it earlier."""
+    probe_steps: int = 1
+    """N_d: steps at the start of an episode from which the dynamics are inferred."""
+
+    @property
+    def observation(self) -> Box:
+        """Bounds of the observation, flat."""
+        return self._spaces[0]
+
+    @property
+    def action(self) -> Box:
+        """Bounds of the action, flat."""
+        return self._spaces[1]
+
+    def make(self, context: dict[str, float]) -> Any:
+        """An environment."""
+        return self.make_env(context)
 
     @cached_property
     def _spaces(self) -> tuple[Box, Box]:
@@ -99,6 +116,93 @@ class GymFamily:
             return _box("observation", environment.observation_space), _box("action", environment.action_space)
         finally:
             environment.close()
+
+
+def positions_and_velocities(physics: Physics) -> Array:
+    """Everything MuJoCo calls a position, then all velocities."""
+    return jnp.concatenate([physics.qpos, physics.qvel])
+
+
+def never(before: Physics, after: Physics, action: Array) -> Array:
+    """Nothing but the horizon ends an episode."""
+    del before, after, action
+    return jnp.zeros((), bool)
+
+
+@dataclass(frozen=True, eq=False)
+class MujocoModel(NamedContexts):
+    """Variants of one MuJoCo model; the task is JAX code for one environment."""
+
+    name: str
+    model: Callable[[], MjSpec]
+    """Makes a fresh mujoco.MjSpec of the model that all contexts share."""
+    edit_model: Callable[[MjSpec, dict[str, float]], None]
+    """Changes numbers of a specification for a context by name; bodies, joints, geoms and motors stay what they are."""
+    reward_of: Callable[[Physics, Physics, Array], Array]
+    """Reward [] from positions and velocities before and after a step, and the action [a]."""
+    train_contexts: Sequence[Context]
+    test_contexts: Sequence[Context]
+    horizon: int
+    """Steps after which an episode ends."""
+    probe_steps: int = 1
+    """N_d: steps at the start of an episode from which the dynamics are inferred."""
+    frame_skip: int = 5
+    """Steps of the simulator in one step of the agent."""
+    noise: float = 0.1
+    """Positions and velocities at the start are drawn from their rest values +- this."""
+    observe_with: Callable[[Physics], Array] = positions_and_velocities
+    """Observation [o] of a state."""
+    ended: Callable[[Physics, Physics, Array], Array] = never
+    """Whether a step ended the task []."""
+
+    @property
+    def observation(self) -> Box:
+        """No bounds."""
+        nq, nv = base_model(self).nq, base_model(self).nv
+        shape = jax.eval_shape(self.observe_with, Physics(*(jax.ShapeDtypeStruct((n,), "float32") for n in (nq, nv))))
+        return Box(np.full(shape.shape, -np.inf, np.float32), np.full(shape.shape, np.inf, np.float32))
+
+    @property
+    def action(self) -> Box:
+        """The motors' control ranges, which the model must have."""
+        compiled = base_model(self)
+        if not compiled.actuator_ctrllimited.all():
+            raise ConfigError(
+                f"{self.name} has motors without ctrlrange, expected bounds for all: set them in the model"
+            )
+        low, high = np.asarray(compiled.actuator_ctrlrange, np.float32).T
+        return Box(low, high)
+
+    @property
+    def control_step(self) -> float:
+        """Seconds of one step of the agent."""
+        return float(base_model(self).opt.timestep) * self.frame_skip
+
+    def base(self) -> MjSpec:
+        """The model that all contexts share."""
+        return self.model()
+
+    def edit(self, spec: MjSpec, context: np.ndarray) -> None:
+        """The variant of a context."""
+        self.edit_model(spec, self.named(context))
+
+    def start(self, key: Array, rest: Physics) -> Physics:
+        """Rest, with uniform noise on everything."""
+        nq = rest.qpos.shape[0]
+        drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=-self.noise, maxval=self.noise)
+        return Physics(rest.qpos + drawn[:nq], rest.qvel + drawn[nq:])
+
+    def observe(self, physics: Physics) -> Array:
+        """Observation [o] of a state."""
+        return self.observe_with(physics)
+
+    def reward(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Reward [] of a step."""
+        return self.reward_of(before, after, action)
+
+    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
+        """Whether the task ended [] with this step."""
+        return self.ended(before, after, action)
 
 
 def _box(what: str, space: Any) -> Box:
