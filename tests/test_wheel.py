@@ -33,7 +33,8 @@ class Push(gymnasium.Env):
 
 
 def make():
-    return GymFamily("push", Push, [{"force": f} for f in (-1.0, 0.5, 1.0)], [{"force": 0.0}], horizon=20, probe_steps=2)
+    train = [{"force": f} for f in (-1.0, 0.5, 1.0)]
+    return GymFamily("push", Push, train, [{"force": 0.0}], horizon=20, probe_steps=2)
 """
 PACKAGE = """
 [build-system]
