@@ -164,11 +164,7 @@ def _program(engine: Engine, contexts: np.ndarray, steps: int) -> Callable[[Arra
         def step(carry, action):
             states, alive = carry
             states, outcome = engine.step(jnp.asarray(contexts), states, jnp.tile(action, (contexts.shape[0], 1)))
-            return (states, outcome.observation, alive & ~outcome.terminated), (
-                outcome.observation,
-                outcome.reward,
-                alive,
-            )
+            return (states, alive & ~outcome.terminated), (outcome.observation, outcome.reward, alive)
 
         return jax.lax.scan(step, (states, jnp.ones(contexts.shape[0], bool)), actions)[1]
 

@@ -1,6 +1,6 @@
 """Gymnasium ids. Only gymnasium is imported here, so that `import pdvf` stays fast; `make` loads the rest."""
 
-import gymnasium
+from gymnasium.envs import registration
 
 IDS = {
     "pdvf/Spaceship-v0": ("pdvf.families.gym:SpaceshipEnv", "pdvf.families.gym:SpaceshipVectorEnv"),
@@ -14,5 +14,5 @@ IDS = {
 def register() -> None:
     """Makes the ids known to Gymnasium; ids that it knows already are left alone."""
     for name, (entry_point, vector_entry_point) in IDS.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(name, entry_point=entry_point, vector_entry_point=vector_entry_point)
+        if name not in registration.registry:
+            registration.register(name, entry_point=entry_point, vector_entry_point=vector_entry_point)

@@ -70,7 +70,7 @@ class Program:
             and not isinstance(jax.tree.leaves(split)[0], Tracer)
         ):
             shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (shared, split))
-            self._prepared = _COMPILER.submit(lambda: self._plain.lower(*shapes).compile())
+            self._prepared = _COMPILER.submit(self._plain.lower(*shapes).compile)
 
     @staticmethod
     def _devices(split: Any) -> tuple[list[Any], int]:

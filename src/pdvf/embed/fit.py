@@ -12,6 +12,8 @@ import optax
 from pdvf.families.base import Array
 
 Model = TypeVar("Model")
+LOOKS = 16
+"""Batches of held-out data behind one held-out loss: with a single small one, luck decides which model is the best."""
 
 
 class Fit(NamedTuple, Generic[Model]):
@@ -36,7 +38,7 @@ def advance(
     held_out_loss: Callable[[Model, Array], Array],
     updates: int,
 ) -> tuple[Fit[Model], dict[str, Array]]:
-    """Some gradient steps, then a look at held-out data. Both losses draw their own batch with the key they get."""
+    """Some gradient steps, then a look at held-out data. Both losses draw a batch of their own with each key."""
     key, step_key, look_key = jax.random.split(fit.key, 3)
 
     def step(carry: tuple[Any, Any], key: Array):
@@ -48,7 +50,7 @@ def advance(
     carry: Any
     carry, losses = jax.lax.scan(step, (fit.model, fit.optimiser), jax.random.split(step_key, updates))
     model, state = carry
-    held_out = held_out_loss(model, look_key)
+    held_out = jnp.mean(jax.lax.map(lambda k: held_out_loss(model, k), jax.random.split(look_key, LOOKS)))
     better = held_out < fit.best_loss
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), model, fit.best)
     best_loss = jnp.minimum(held_out, fit.best_loss)
