@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from pdvf.families.base import Array
 
@@ -87,6 +88,6 @@ def stacked(make: Callable[[Array], Any], keys: Array) -> Any:
     The program runs once, so it is not worth optimising: that would take longer than everything else about it.
     """
     many = jax.vmap(make)
-    if isinstance(keys, jax.core.Tracer):
+    if isinstance(keys, Tracer):
         return many(keys)
     return jax.jit(many, compiler_options={"xla_backend_optimization_level": 0})(keys)

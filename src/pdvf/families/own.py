@@ -159,7 +159,8 @@ class MujocoModel(NamedContexts):
     def observation(self) -> Box:
         """No bounds."""
         nq, nv = base_model(self).nq, base_model(self).nv
-        shape = jax.eval_shape(self.observe_with, Physics(*(jax.ShapeDtypeStruct((n,), "float32") for n in (nq, nv))))
+        sizes: Any = tuple(jax.ShapeDtypeStruct((n,), "float32") for n in (nq, nv))
+        shape = jax.eval_shape(self.observe_with, Physics(*sizes))
         return Box(np.full(shape.shape, -np.inf, np.float32), np.full(shape.shape, np.inf, np.float32))
 
     @property
