@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.adapt import Adapter, ClosedForm, adapt_episodes
+from pdvf.adapt.adapter import ANCHORS, Adapter, ClosedForm, adapt_episodes
 from pdvf.config import ValueOptions
 from pdvf.engines import make_engine
 from pdvf.environments import AntLegsOptions, AntWindOptions, SpaceshipOptions, SwimmerOptions
@@ -164,7 +164,8 @@ def test_without_an_anchor_the_matrix_is_that_of_w(file):
         near = replace(adapter, anchor=1.0, anchor_width=1e-2).matrix(s0, z_d)
         anchored = adapter.matrix(s0, z_d)
         wide = replace(adapter, anchor=1.0, anchor_width=1e3).matrix(s0, z_d)
-        each = [replace(adapter, anchor=0.0).matrix(s0, z) for z in adapter.train_z_d]
+        nearest = jnp.argsort(jnp.sum((adapter.train_z_d - z_d) ** 2, axis=-1))[:ANCHORS]
+        each = [replace(adapter, anchor=0.0).matrix(s0, z) for z in adapter.train_z_d[nearest]]
     np.testing.assert_allclose(near, own, atol=1e-6)  # at a training environment its own A is all there is nearby
     np.testing.assert_allclose(wide, np.mean(each, axis=0), atol=1e-5)
     assert float(jnp.abs(anchored - own).max()) > 1e-3

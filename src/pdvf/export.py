@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save
 
-from pdvf.adapt import Adapter
+from pdvf.adapt.adapter import ANCHORS, Adapter
 from pdvf.families.base import Family
 from pdvf.rl.networks import Scaler
 from pdvf.runtime import FORMAT, VERSION
@@ -31,6 +31,7 @@ def export(adapter: Adapter, family: Family, about: dict[str, Any]) -> bytes:
         "probe_steps": family.probe_steps,
         "anchor": adapter.anchor,
         "anchor_width": adapter.anchor_width,
+        "anchors": ANCHORS,
         **about,
     }
     return save(weights(adapter, family), metadata={"about": json.dumps(described)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -42,7 +42,6 @@ class Program:
         self._function = function
         self._plain = jax.jit(function)
         self._sharded: dict[int, Any] = {}
-        self._prepared: Future[Any] | None = None
 
     def __call__(self, shared: Any, split: Any) -> Any:
         """What the function returns, on the first device."""
@@ -50,8 +49,7 @@ class Program:
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((shared, split))):
             return self._plain(shared, split)
         if parts == 1:
-            program = self._plain if self._prepared is None else self._prepared.result()
-            return program(shared, split)
+            return self._plain(shared, split)
         mesh = Mesh(np.array(devices[:parts]), ("rows",))
         if parts not in self._sharded:
             sharded = jax.shard_map(
@@ -62,24 +60,11 @@ class Program:
         split = jax.device_put(split, NamedSharding(mesh, Spec("rows")))
         return jax.device_put(self._sharded[parts](shared, split), devices[0])
 
-    def prepare(self, shared: Any, split: Any) -> None:
-        """Begins to compile for arguments like these while something else runs; only where one device will do."""
-        if (
-            self._prepared is None
-            and self._devices(split)[1] == 1
-            and not isinstance(jax.tree.leaves(split)[0], Tracer)
-        ):
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (shared, split))
-            self._prepared = _COMPILER.submit(self._plain.lower(*shapes).compile)
-
     @staticmethod
     def _devices(split: Any) -> tuple[list[Any], int]:
         """The devices and how many of them work."""
         rows, devices = jax.tree.leaves(split)[0].shape[0], jax.local_devices()
         return devices, max(n for n in range(1, len(devices) + 1) if rows % n == 0)
-
-
-_COMPILER = ThreadPoolExecutor(1)
 
 
 def spread(function: Callable[[Any, Any], Any]) -> Program:

@@ -148,8 +148,10 @@ class Adapter:
         share, width, known = float(self.about["anchor"]), float(self.about["anchor_width"]), self._weights["train_z_d"]
         if share == 0.0:
             return self._matrices(s0, z_d[None])[0]
-        matrices = self._matrices(s0, np.concatenate([z_d[None], known]))
-        weights = np.exp(-np.sum((known - z_d) ** 2, axis=-1) / (2 * width**2))
+        distance = np.sum((known - z_d) ** 2, axis=-1)
+        nearest = np.argsort(distance)[: int(self.about["anchors"])]
+        matrices = self._matrices(s0, np.concatenate([z_d[None], known[nearest]]))
+        weights = np.exp((distance[nearest[0]] - distance[nearest]) / (2 * width**2))
         return (1 - share) * matrices[0] + share * np.einsum("e,eij->ij", weights / weights.sum(), matrices[1:])
 
     def _matrices(self, s0: np.ndarray, z_d: np.ndarray) -> np.ndarray:

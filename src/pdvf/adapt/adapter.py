@@ -15,6 +15,9 @@ from pdvf.value.aggregate import ReturnScale
 from pdvf.value.body import Body, Probed
 from pdvf.value.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
 
+ANCHORS = 4
+"""Training environments that A(s0, z_d) is held by: more weigh next to nothing and cost time."""
+
 
 class Adapter(eqx.Module):
     """A trained PD-VF: probe, encoder, decoder, value function and what they need to know of their training."""
@@ -30,14 +33,16 @@ class Adapter(eqx.Module):
     def matrix(self, s0: Array, z_d: Array) -> Array:
         """A(s0, z_d) [e, e], held by its values in the training environments near z_d.
 
-        A network may be wild between environments it has seen. A share `anchor` of A is the mean of A over the training
-        environments, weighted by a Gaussian of width `anchor_width` around z_d: a quadratic form again.
+        A network may be wild between environments it has seen. A share `anchor` of A is the mean of A over the
+        training environments nearest to z_d, weighted by a Gaussian of width `anchor_width`: a quadratic form again.
         """
         own = mean_matrix(self.value, s0, z_d)
         if self.anchor == 0.0:
             return own
-        weights = jax.nn.softmax(-jnp.sum((self.train_z_d - z_d) ** 2, axis=-1) / (2 * self.anchor_width**2))
-        known = jax.vmap(lambda z: mean_matrix(self.value, s0, z))(self.train_z_d)
+        distance = jnp.sum((self.train_z_d - z_d) ** 2, axis=-1)
+        minus, nearest = jax.lax.top_k(-distance, min(ANCHORS, distance.shape[0]))
+        weights = jax.nn.softmax(minus / (2 * self.anchor_width**2))
+        known = jax.vmap(lambda z: mean_matrix(self.value, s0, z))(self.train_z_d[nearest])
         return (1 - self.anchor) * own + self.anchor * jnp.einsum("e,eij->ij", weights, known)
 
     def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:

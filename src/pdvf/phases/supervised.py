@@ -149,10 +149,7 @@ class Supervised:
         rounds = self.problem.config.value.decoder_rounds
         programs = (self._decoder_round, self._initial, self._stage)
         now = 0 if stage < rounds else 1 if stage == rounds else 2
-        data = (self.experts, self.trajectories)
-        for program in programs[now:]:
-            program.prepare(data, state)
-        return programs[now](data, state)
+        return programs[now]((self.experts, self.trajectories), state)
 
     @cached_property
     def _decoder_round(self):

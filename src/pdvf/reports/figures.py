@@ -304,7 +304,8 @@ def _plane(points: np.ndarray) -> np.ndarray:
         return np.zeros((len(points), 2))
     perplexity = min(30.0, (len(points) - 1) / 3)
     with threadpool_limits(1):  # threads that wait for each other's busy cores made it twenty times slower
-        return TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points.astype(np.float64))
+        tsne = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=0)
+        return tsne.fit_transform(points.astype(np.float64))
 
 
 def _wheel(axes: Axes, run: Run, colours: dict[int, np.ndarray], test: set[int]) -> None:
