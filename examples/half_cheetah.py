@@ -12,6 +12,7 @@ import mujoco
 from pdvf.families import MujocoModel
 
 STEP = 0.05  # seconds of one step of the agent: five of the simulator's
+DENSITY = 661  # makes the cheetah weigh Gymnasium's 14 kg
 
 
 def model():
@@ -19,6 +20,9 @@ def model():
     file = importlib.resources.files("gymnasium") / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
     with importlib.resources.as_file(file) as path:
         spec = mujoco.MjSpec.from_file(str(path))
+    spec.compiler.settotalmass = -1  # or the cheetah would lose what the payload weighs
+    for geom in spec.geoms:
+        geom.density = DENSITY
     torso = spec.body("torso")
     torso.add_geom(name="payload", type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.1, 0, 0], pos=[-0.3, 0, 0.15], mass=1e-3)
     payload = spec.geom("payload")

@@ -17,36 +17,46 @@ ARROW = np.array([0.2, 0.5, 0.95, 1.0], np.float32)
 
 def paint(family: MujocoFamily, context: np.ndarray, qpos: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Picture [height, width, 3] of positions [nq] under a context [c], seen from behind and above."""
-    mujoco = library()
+    return paint_all(family, context, qpos[None], size)[0]
 
+
+def paint_all(family: MujocoFamily, context: np.ndarray, qpos: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Pictures [n, height, width, 3] of positions [n, nq] under a context [c]."""
+    mujoco = library()
     width, height = size
     if not (0 < width <= LARGEST[0] and 0 < height <= LARGEST[1]):
         raise ConfigError(f"picture of {width} x {height}, expected at most {LARGEST[0]} x {LARGEST[1]} pixels")
     variant = model(family, context)
     data = mujoco.MjData(variant)
-    data.qpos[:] = qpos
-    mujoco.mj_forward(variant, data)
-    camera = mujoco.MjvCamera()
-    camera.lookat[:] = data.subtree_com[1]
-    camera.distance, camera.elevation, camera.azimuth = 6.0, -40.0, 90.0
     scene = mujoco.MjvScene(variant, maxgeom=200)
-    everything = mujoco.mjtCatBit.mjCAT_ALL
-    mujoco.mjv_updateScene(variant, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, everything, scene)
-    _draw_wind(scene, camera.lookat, variant.opt.wind)
-
+    pictures = np.zeros((len(qpos), height, width, 3), np.uint8)
     canvas = _canvas(width, height)
     canvas.make_current()
     try:
         resources = mujoco.MjrContext(variant, mujoco.mjtFontScale.mjFONTSCALE_100)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, resources)
         view = mujoco.MjrRect(0, 0, width, height)
-        picture = np.zeros((height, width, 3), np.uint8)
-        mujoco.mjr_render(view, scene, resources)
-        mujoco.mjr_readPixels(picture, None, view, resources)
+        for picture, position in zip(pictures, qpos, strict=True):
+            data.qpos[:] = position
+            mujoco.mj_forward(variant, data)
+            _arrange(scene, variant, data)
+            mujoco.mjr_render(view, scene, resources)
+            mujoco.mjr_readPixels(picture, None, view, resources)
         resources.free()
     finally:
         canvas.free()
-    return picture[::-1].copy()  # OpenGL starts at the bottom
+    return pictures[:, ::-1].copy()  # OpenGL starts at the bottom
+
+
+def _arrange(scene: Any, variant: Any, data: Any) -> None:
+    """Fills a scene with a model as it stands, in the middle of the picture, and the wind."""
+    mujoco = library()
+    camera = mujoco.MjvCamera()
+    camera.lookat[:] = data.subtree_com[1]
+    camera.distance, camera.elevation, camera.azimuth = 6.0, -40.0, 90.0
+    everything = mujoco.mjtCatBit.mjCAT_ALL
+    mujoco.mjv_updateScene(variant, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, everything, scene)
+    _draw_wind(scene, camera.lookat, variant.opt.wind)
 
 
 def _canvas(width: int, height: int) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
 from pdvf.reports.figures import TSNE_POINTS
+from pdvf.reports.films import SHOWN_SECONDS, Film
 from pdvf.reports.statistics import rank_correlation
 from pdvf.reports.style import DPI
 from pdvf.reports.tables import environments, headline, interval_text, number, paper_mean
@@ -46,6 +47,8 @@ small { color: var(--muted); font-weight: 400; font-size: 0.82em; }
 figure { margin: 0; }
 figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #ffffff; border-radius: 6px; }
 .card { background: #ffffff; border: 1px solid var(--line); border-radius: 8px; padding: 14px; }
+.films { display: flex; flex-wrap: wrap; gap: 8px; margin-top: 10px; }
+.films figure { width: 190px; text-align: center; }
 figcaption { margin-top: 10px; max-width: 84ch; }
 details { margin-top: 10px; }
 summary { cursor: pointer; color: var(--accent); }
@@ -62,7 +65,7 @@ class Shown(NamedTuple):
     caption: str
 
 
-def render(run: Run, shown: Sequence[Shown], absent: Sequence[str]) -> str:
+def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequence[Film] = ()) -> str:
     """The whole page."""
     title = f"PD-VF on {_family(run)}"
     parts = [
@@ -74,7 +77,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str]) -> str:
         *(_figure(figure) for figure in shown if figure.name.startswith("test_")),
         "<h2>Each environment</h2>",
         *(environments(run, split) for split in ("test", "train")),
-        *(_figure(figure) for figure in shown if not figure.name.startswith("test_")),
+        *(_figure(figure, moving) for figure in shown if not figure.name.startswith("test_")),
     ]
     if absent:
         parts.append(f'<p class="note">Not shown, since the run has no data for it: {escape("; ".join(absent))}.</p>')
@@ -160,6 +163,15 @@ def paths_caption(run: Run) -> str:
         "the square, makes its probing step, and has then to hit the centre of the door although the two hidden "
         "charges (plus pushes, minus pulls) bend its way: the closer to the centre it ends, the higher the return "
         "(above each room, mean of the paths shown)."
+    )
+
+
+def strips_caption(run: Run) -> str:
+    """Of the frames of adapted agents."""
+    return (
+        "Frames from the first adapted episode of the first model in each test environment, at equal distances in "
+        f"time, and its first {SHOWN_SECONDS:g} seconds as a film. The camera moves with the agent, so the floor shows "
+        "how far it got; the place is integrated from the velocities it observed."
     )
 
 
@@ -264,14 +276,25 @@ def _recipe(run: Run) -> str:
     )
 
 
-def _figure(shown: Shown) -> str:
+def _figure(shown: Shown, moving: Sequence[Film] = ()) -> str:
     data = base64.b64encode(shown.png).decode()
     width = round(int.from_bytes(shown.png[16:20]) * PIXELS_PER_INCH / DPI)  # the header says how wide it is
     return (
         f'<h2>{escape(shown.title)}</h2><figure id="{shown.name}"><div class="card">'
         f'<img alt="{escape(shown.title)}" style="width:{width}px" src="data:image/png;base64,{data}"></div>'
+        f"{_films(moving) if shown.name == 'strips' else ''}"
         f"<figcaption>{escape(shown.caption)}</figcaption></figure>"
     )
+
+
+def _films(moving: Sequence[Film]) -> str:
+    cells = (
+        f'<figure><img alt="Film of environment {film.environment}" '
+        f'src="data:image/gif;base64,{base64.b64encode(film.gif).decode()}"><small>environment {film.environment}'
+        "</small></figure>"
+        for film in moving
+    )
+    return f'<div class="films">{"".join(cells)}</div>'
 
 
 # Words and numbers

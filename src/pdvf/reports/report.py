@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from pdvf.reports import bars, figures, page
+from pdvf.checked import ConfigError
+from pdvf.reports import bars, figures, films, page
 from pdvf.reports.data import Run, read_run
 from pdvf.reports.style import png
 from pdvf.runs import RunStore
@@ -34,6 +35,7 @@ ENTRIES = (
     Entry("train_baselines", "Baselines in the training environments", bars.train_baselines, page.train_caption),
     Entry("train_ablations", "Ablations in the training environments", bars.train_ablations, page.train_caption),
     Entry("paths", "The ship's paths in the test environments", figures.paths, page.paths_caption),
+    Entry("strips", "Adapted agents in the test environments", films.strips, page.strips_caption),
     Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings, page.embeddings_caption),
     Entry("values", "Predicted against actual return", figures.values, page.values_caption),
     Entry("transfer", "How policies transfer", figures.transfer, page.transfer_caption),
@@ -51,17 +53,23 @@ def write_report(store: RunStore) -> Path:
     shown: list[page.Shown] = []
     absent: list[str] = []
     for entry in ENTRIES:
-        figure = entry.draw(run)
+        try:
+            figure = entry.draw(run)
+        except ConfigError as error:  # no OpenGL: a report without pictures is better than none
+            figure = None
+            absent.append(f"{entry.title} ({error})")
         file = f"figures/{entry.name}.png"
         if figure is None:
             (store.folder / file).unlink(missing_ok=True)  # of an earlier report
-            if entry.name not in (FEW if bars.is_comparison(run) else MANY) and (
-                entry.name != "paths" or run.family == "spaceship"
-            ):
+            elsewhere = (*(FEW if bars.is_comparison(run) else MANY), "strips", "paths")
+            if entry.name not in elsewhere or (entry.name == "paths" and run.family == "spaceship"):
                 absent.append(entry.title)
             continue
         data = png(figure)
         store.write_bytes(file, data)
         shown.append(page.Shown(entry.name, entry.title, data, entry.caption(run)))
-    store.write_text("report.html", page.render(run, shown, absent))
+    moving = films.films(run) if any(figure.name == "strips" for figure in shown) else []
+    for film in moving:
+        store.write_bytes(f"figures/film-{film.environment}.gif", film.gif)
+    store.write_text("report.html", page.render(run, shown, absent, moving))
     return store.folder / "report.html"
