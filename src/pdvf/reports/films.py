@@ -1,0 +1,119 @@
+"""Pictures of adapted MuJoCo agents: a strip of frames and a short film for each test environment."""
+
+from __future__ import annotations
+
+import io
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from pdvf.config import ConfigError, from_dict
+from pdvf.families import make_family
+from pdvf.families.base import MujocoFamily, Simulated
+from pdvf.families.mujoco import base_model
+from pdvf.picture import paint_all
+from pdvf.reports.data import Run
+from pdvf.reports.style import INK, MUTED, NORMAL, SMALL, make_figure
+from pdvf.runs import RunError
+
+STRIP, FILM = 6, 48
+"""Frames of a strip and of a film."""
+STRIP_SIZE, FILM_SIZE = (320, 240), (240, 180)
+MILLISECONDS = 80
+"""Of one frame of a film."""
+SHOWN_SECONDS = 8.0
+"""Of the agent's time in a film: its first, which hold the probing and the change of policy."""
+ABSENT_PLACE = 2
+"""Positions that the observation of these families leaves out: x and y."""
+
+
+class Film(NamedTuple):
+    """A film of one test environment, as a GIF."""
+
+    environment: int
+    gif: bytes
+
+
+def shows_agents(run: Run) -> bool:
+    """Whether the run is of a family whose poses can be told from its observations, and kept some."""
+    return run.family in ("swimmer", "ant-wind", "ant-legs") and run.has("path_observation", "path_valid", "contexts")
+
+
+def strips(run: Run) -> Figure | None:
+    """Frames from the whole adapted episode, one row a test environment."""
+    if not shows_agents(run):
+        return None
+    family, test = _family(run), np.flatnonzero(run.is_test)
+    figure = make_figure(1.9 * STRIP + 1.3, 1.52 * len(test))
+    panels = figure.subplots(len(test), STRIP, squeeze=False, gridspec_kw={"wspace": 0.02, "hspace": 0.02})
+    for row, e in zip(panels, test.tolist(), strict=True):
+        poses = _poses(run, family, e)
+        chosen = np.unique(np.linspace(0, len(poses) - 1, STRIP).astype(int))
+        pictures = paint_all(family, run.evaluation["contexts"][e], poses[chosen], STRIP_SIZE)
+        for axes in row:
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        for axes, picture, step in zip(row, pictures, chosen.tolist(), strict=False):
+            axes.imshow(picture)
+            axes.text(0.03, 0.95, f"step {step}", transform=axes.transAxes, va="top", fontsize=SMALL, color="white")
+        returned = float(run.evaluation["returns"][0, e, 0])
+        words = f"Environment {run.numbers[e]}\nreturn {returned:.0f}"
+        row[0].set_ylabel(words, fontsize=NORMAL, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+    figure.supxlabel(f"first model, first episode; {_time(run, family)}", fontsize=NORMAL, color=MUTED)
+    return figure
+
+
+def films(run: Run) -> list[Film]:
+    """The beginning of the same episodes as moving pictures."""
+    if not shows_agents(run):
+        return []
+    family, made = _family(run), []
+    for e in np.flatnonzero(run.is_test).tolist():
+        poses = _poses(run, family, e)
+        last = min(len(poses) - 1, round(SHOWN_SECONDS / _control_step(family)))
+        chosen = np.unique(np.linspace(0, last, FILM).astype(int))
+        pictures = paint_all(family, run.evaluation["contexts"][e], poses[chosen], FILM_SIZE)
+        made.append(Film(int(run.numbers[e]), _gif(pictures)))
+    return made
+
+
+def _poses(run: Run, family: MujocoFamily, e: int) -> np.ndarray:
+    """Positions [t, nq] along the first episode: the place, which no observation has, from its velocities."""
+    valid = run.evaluation["path_valid"][0, e].astype(bool)
+    observation = run.evaluation["path_observation"][0, e][valid]
+    known = base_model(family).nq - ABSENT_PLACE
+    speed = observation[:, known : known + ABSENT_PLACE]
+    place = np.cumsum(np.concatenate([np.zeros((1, ABSENT_PLACE)), speed[:-1]]), axis=0) * _control_step(family)
+    return np.concatenate([place, observation[:, :known]], axis=1)
+
+
+def _family(run: Run) -> MujocoFamily:
+    try:
+        family = make_family(from_dict(dict(run.config)))
+    except ConfigError as error:
+        raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
+    assert isinstance(family, MujocoFamily)
+    return family
+
+
+def _control_step(family: MujocoFamily) -> float:
+    assert isinstance(family, Simulated)
+    return family.control_step
+
+
+def _time(run: Run, family: MujocoFamily) -> str:
+    probe = f"{family.probe_steps} probing steps, then the chosen policy"
+    return probe if run.family == "ant-legs" else f"{probe}; the arrow is the hidden {_fluid(run)}"
+
+
+def _fluid(run: Run) -> str:
+    return "current" if run.family == "swimmer" else "wind"
+
+
+def _gif(pictures: np.ndarray) -> bytes:
+    frames = [Image.fromarray(picture).quantize(64) for picture in pictures]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0)
+    return buffer.getvalue()
