@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,16 @@ import pytest
 
 from pdvf.families.base import Array, Box, Split
 
-jax.config.update("jax_platforms", "cpu")
+# Tests compile far more than they run: with little care, and once for all processes, also those that tests start.
+COMPILATION = {
+    "jax_platforms": "cpu",
+    "jax_disable_most_optimizations": True,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_compilation_cache_dir": str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"),
+}
+for _name, _value in COMPILATION.items():
+    os.environ[_name.upper()] = str(_value)
+    jax.config.update(_name, _value)
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

@@ -8,15 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from pdvf.comparison import write_returns
-from pdvf.config import ENVIRONMENT_OPTIONS, CollectOptions, ConfigError, from_dict, to_dict
+from pdvf.config import ENVIRONMENT_OPTIONS, CollectOptions, Config, ConfigError, from_dict, to_dict
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.presets import PRESETS, preset
 from pdvf.reports import write_report
 from pdvf.runs import Quiet, RunError, RunStore, run_phase
 from pdvf.runs.stages import _finite
-from tiny import FAST_COMPILATION, TINY, relaxed
+from tiny import TINY, relaxed
 
 pytest.importorskip("mujoco")
 MUJOCO = [name for name in ENVIRONMENT_OPTIONS if name != "spaceship"]
@@ -52,44 +53,65 @@ def test_a_stage_that_computed_nan_is_an_error():
         _finite("train", 2, {"actor": [jnp.array([1.0, jnp.nan])]})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", MUJOCO)
-def test_all_phases(family, tmp_path):
+def tiny_config(family: str) -> Config:
+    """Everything there is, as small as it can be; W without aggregation, which takes long to compile."""
     options = replace(ENVIRONMENT_OPTIONS[family](), horizon=10)
     if family != "ant-legs":
         options = replace(options, environments=4, train_environments=3)
-    base = preset(family, "smoke")
-    config = replace(
+    return replace(
         TINY,
         family=family,
         model_seeds=1,
         environment=options,
         ppo=replace(TINY.ppo, normalise_observations=True, normalise_rewards=True, stagger=True),
         collect=CollectOptions(episodes=2, steps=6),
-        dynamics=replace(TINY.dynamics, model=8),
-        engine=base.engine,
+        value=replace(TINY.value, stages=0),
     )
-    problem = Problem(config)
-    before = {name: jax.config.values[name] for name in FAST_COMPILATION}
-    for name, value in FAST_COMPILATION.items():
-        jax.config.update(name, value)
-    try:
-        with relaxed():
-            shapes = artefact_shapes(problem)
-            store = RunStore.create(tmp_path / "run", to_dict(config), "test")
-            with store.lock():
-                for spec in PHASES.values():
-                    phase = spec.make(problem, *(store.load(needed, shapes[needed]) for needed in spec.needs))
-                    run_phase(store, phase, spec.leaves, spec.needs, Quiet())
-            trajectories = store.load("trajectories", shapes["trajectories"])
-            evaluation = store.load("evaluation", shapes["evaluation"])
-            write_returns(store, problem)
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
+
+
+MADE_UP = ("embed", "fit")
+"""Phases that are the same code for all families and take longest to compile: for ants, the slow tests run them."""
+
+
+@pytest.mark.parametrize(
+    ("family", "made_up"),
+    [
+        ("swimmer", ()),
+        ("ant-wind", MADE_UP),
+        ("ant-legs", MADE_UP),
+        pytest.param("ant-wind", (), marks=pytest.mark.slow),
+        pytest.param("ant-legs", (), marks=pytest.mark.slow),
+    ],
+)
+def test_all_phases(family, made_up, tmp_path):
+    config = tiny_config(family)
+    problem, options, rng = Problem(config), config.environment, np.random.default_rng(0)
+    with relaxed():
+        shapes = artefact_shapes(problem)
+        store = RunStore.create(tmp_path / "run", to_dict(config), "test")
+        with store.lock():
+            for name, spec in PHASES.items():
+                if name in made_up:
+                    for leaf in spec.leaves:
+                        drawn = jax.tree.map(lambda x: rng.normal(0.0, 0.1, x.shape).astype(x.dtype), shapes[leaf])
+                        store.save(leaf, drawn, info={"history": [], "seconds": 0.0})
+                    continue
+                phase = spec.make(problem, *(store.load(needed, shapes[needed]) for needed in spec.needs))
+                run_phase(store, phase, spec.leaves, spec.needs, Quiet())
+        trajectories = store.load("trajectories", shapes["trajectories"])
+        evaluation = store.load("evaluation", shapes["evaluation"])
+        write_returns(store, problem)
     page = write_report(store).read_text()
     assert family.capitalize() in page
     assert "paths in the test" not in page  # those are Spaceship's
+    if "cannot draw without a screen" not in page:
+        numbers = problem.engine.family.test(0).numbers
+        films = [store.folder / "figures" / f"film-{number}.gif" for number in numbers]
+        for film in films:
+            with Image.open(film) as opened:
+                assert getattr(opened, "n_frames", 1) > 1
+        assert page.count("data:image/gif") == len(numbers)
+        assert (store.folder / "figures" / "strips.png").is_file()
     environments = len(problem.everywhere)
     assert trajectories.observation.shape[3] == 6
     assert trajectories.valid[:, :, :, : options.probe_steps].all() or family != "swimmer"

@@ -20,23 +20,11 @@ from pdvf.families import Spaceship, Split
 from pdvf.pipeline import PHASES, Problem, Row, artefact_shapes, return_rows
 from pdvf.runs import Quiet, RunStore, run_phase
 from pdvf.value.aggregate import ReturnScale, make_members
-from tiny import FAST_COMPILATION, TINY, make_body, relaxed, same_scale
+from tiny import TINY, make_body, relaxed, same_scale
 
 ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves]
 LEARNING = ("collect", "embed", "fit")  # the phases that learn from training environments alone
 LEARNED = ("trajectories", "dynamics", "policy", "adapter")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory) -> Iterator[None]:
-    """The runs of this file share what XLA compiles, which takes nearly all of their time."""
-    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled"))}
-    before = {name: jax.config.values[name] for name in wanted}
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 @pytest.fixture(scope="module")

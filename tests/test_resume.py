@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 from pdvf.config import to_dict
 from pdvf.runs import RunStore
-from tiny import FAST_COMPILATION, TINY, command_line
+from tiny import TINY, command_line
 
 # More checkpoints than elsewhere, so that there is time to kill between the first and the last.
 CONFIG = replace(TINY, ppo=replace(TINY.ppo, steps=128, checkpoints=4))
@@ -23,31 +22,29 @@ ARTEFACTS = {"policies", "upper_bound", "trajectories", "dynamics", "policy", "a
 pytestmark = pytest.mark.timeout(900)
 
 
-def start(folder: Path, cache: Path) -> subprocess.Popen[str]:
-    """`pdvf run` with its progress to be read; all runs share what XLA compiles."""
-    settings = FAST_COMPILATION | {"jax_platforms": "cpu", "jax_compilation_cache_dir": str(cache)}
+def start(folder: Path) -> subprocess.Popen[str]:
+    """`pdvf run` with its progress to be read."""
     return subprocess.Popen(
         [sys.executable, "-m", "pdvf", "run", "spaceship", *command_line(CONFIG), "--out", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {name.upper(): str(value) for name, value in settings.items()},
     )
 
 
-def finish(folder: Path, cache: Path) -> list[str]:
+def finish(folder: Path) -> list[str]:
     """Runs to the end; what it said on its way."""
-    with start(folder, cache) as child:
+    with start(folder) as child:
         said, complaints = child.communicate()
     assert child.returncode == 0, complaints
     assert said == f"report: {folder / 'report.html'}\n"
     return complaints.splitlines()
 
 
-def kill(folder: Path, cache: Path, moment: str) -> list[str]:
+def kill(folder: Path, moment: str) -> list[str]:
     """Kills the run as soon as it says that it has come to this moment; what it said until then."""
     said: list[str] = []
-    with start(folder, cache) as child:
+    with start(folder) as child:
         assert child.stderr is not None
         for line in child.stderr:
             said.append(line.strip())
@@ -69,14 +66,9 @@ def results(folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory, cache) -> Path:
+def uninterrupted(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
-    said = finish(folder, cache)
+    said = finish(folder)
     for phase in ("train", "collect", "embed", "fit", "evaluate"):
         assert f"{phase}: begins" in said
     return folder
@@ -94,21 +86,21 @@ def test_run_leaves_every_artefact_and_table(uninterrupted):
     assert (uninterrupted / "report.html").stat().st_size > 1000
 
 
-def test_killed_while_fitting(uninterrupted, cache, tmp_path):
+def test_killed_while_fitting(uninterrupted, tmp_path):
     folder = tmp_path / "run"
-    kill(folder, cache, "fit: stage 1 of 4")
+    kill(folder, "fit: stage 1 of 4")
     store = RunStore.open(folder)
     assert store.latest_stage("fit") is not None
     assert not store.has("adapter")
-    said = finish(folder, cache)
+    said = finish(folder)
     assert said[0].startswith("fit: goes on after stage")  # nothing before it was done again
     assert results(folder) == results(uninterrupted)
-    assert finish(folder, cache) == []  # a finished run has nothing left to do
+    assert finish(folder) == []  # a finished run has nothing left to do
     assert results(folder) == results(uninterrupted)
 
 
 @pytest.mark.slow
-def test_killed_in_every_phase(uninterrupted, cache, tmp_path):
+def test_killed_in_every_phase(uninterrupted, tmp_path):
     folder = tmp_path / "run"
     moments = {  # when it is killed, and the artefact that is not there yet
         "train: begins": "policies",
@@ -123,7 +115,7 @@ def test_killed_in_every_phase(uninterrupted, cache, tmp_path):
     }
     before: set[str] = set()
     for moment, missing in moments.items():
-        said = kill(folder, cache, moment)
+        said = kill(folder, moment)
         store = RunStore.open(folder)
         assert not store.has(missing), moment
         done = {name for name in ARTEFACTS if store.has(name)}
@@ -133,5 +125,5 @@ def test_killed_in_every_phase(uninterrupted, cache, tmp_path):
         if "stage" in moment:
             assert store.latest_stage(phase) is not None
             assert f"{phase}: begins" in said or any(line.startswith(f"{phase}: goes on after") for line in said)
-    assert finish(folder, cache)[0] == "evaluate: begins"
+    assert finish(folder)[0] == "evaluate: begins"
     assert results(folder) == results(uninterrupted)

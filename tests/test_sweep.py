@@ -15,12 +15,12 @@ from pdvf.config import ConfigError
 from pdvf.families import Spaceship
 from pdvf.presets import preset
 from pdvf.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
-from tiny import TINY, command_line, compiled_quickly, relaxed
+from tiny import TINY, command_line, relaxed
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly(tmp_path_factory) -> Iterator[None]:
-    with compiled_quickly(tmp_path_factory.mktemp("compiled")), relaxed(), pytest.MonkeyPatch.context() as patch:
+def checks() -> Iterator[None]:
+    with relaxed(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
         yield
 

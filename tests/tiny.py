@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +18,7 @@ from pdvf.config import (
     CollectOptions,
     Config,
     EvaluateOptions,
+    ImagineOptions,
     PolicyAutoencoderOptions,
     PPOOptions,
     SpaceshipOptions,
@@ -33,8 +33,6 @@ from pdvf.presets import preset
 from pdvf.rl.networks import Actor, Scaler, make_actor_critic
 from pdvf.value.body import Body
 
-FAST_COMPILATION = {"jax_disable_most_optimizations": True, "jax_persistent_cache_min_compile_time_secs": 0.0}
-"""Settings of JAX for programs that are compiled more than they are run."""
 AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, epochs=1, batch=8)
 TINY = Config(
     policy_seeds=1,
@@ -72,6 +70,7 @@ TINY = Config(
         estimation_rounds=2,
         estimation_updates=2,
     ),
+    imagine=ImagineOptions(members=2, hidden_numbers=2, width=8, updates=8, batch=8, candidates=8, favourites=4),
 )
 
 
@@ -101,20 +100,6 @@ def relaxed() -> Iterator[None]:
     """
     with jax.debug_key_reuse(False), jax.numpy_dtype_promotion("standard"):
         yield
-
-
-@contextlib.contextmanager
-def compiled_quickly(folder: Path) -> Iterator[None]:
-    """For programs that take longer to compile than to run: compiled without care, once for all with this folder."""
-    wanted = FAST_COMPILATION | {"jax_compilation_cache_dir": str(folder)}
-    before = {name: jax.config.values[name] for name in wanted}
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
 
 
 def same_scale(size: int) -> Scaler:

@@ -257,6 +257,34 @@ class BaselineOptions:
 
 
 @dataclass(frozen=True)
+class ImagineOptions:
+    """PD-VF-plus: candidates are tried in a learned model of the dynamics (ours)."""
+
+    members: int = 3
+    """Models of the dynamics, whose imagined returns are averaged."""
+    hidden_numbers: int = 3
+    """Numbers that a model infers of an episode's dynamics."""
+    width: int = 128
+    """Width of the two hidden layers of a model."""
+    updates: int = 4000
+    """Gradient steps of a model."""
+    batch: int = 256
+    """Episodes in a gradient step."""
+    learning_rate: float = 3e-3
+    """Adam's largest step size."""
+    candidates: int = 2000
+    """Policy embeddings that may be chosen: half of training policies, half between two of them."""
+    favourites: int = 256
+    """Of these, so many that W rates highest are imagined, beside its optimum."""
+    steps: int = 0
+    """Steps that are imagined; 0 for the rest of the episode."""
+
+    def __post_init__(self) -> None:
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name != "steps"))
+        _require(self.steps >= 0, "imagine.steps", self.steps, "at least 0 (0 for the rest of the episode)")
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that decides the result of a run."""
 
@@ -279,6 +307,7 @@ class Config:
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
     baselines: BaselineOptions = field(default_factory=BaselineOptions)
+    imagine: ImagineOptions = field(default_factory=ImagineOptions)
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")

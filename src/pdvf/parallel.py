@@ -31,6 +31,24 @@ def use_all_cores() -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.jit` for programs that run for seconds: on a CPU they spend as long with the compiler.
+
+    At the compiler's first level it is done sooner and the code is as fast here (docs/decisions/0002-two-cores.md).
+    Inside another program, which decides how it is compiled, the function is just called.
+    """
+    plain = jax.jit(function)
+    sooner = jax.jit(function, compiler_options={"xla_backend_optimization_level": 1})
+
+    def call(*arguments: Any) -> Any:
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
+            return function(*arguments)
+        hurry = jax.default_backend() == "cpu" and not jax.config.values["jax_disable_most_optimizations"]
+        return (sooner if hurry else plain)(*arguments)
+
+    return call
+
+
 class Program:
     """Compiles `function(shared, split)`, which maps over the leading axis of `split`, for all devices.
 
@@ -40,22 +58,20 @@ class Program:
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self._function = function
-        self._plain = jax.jit(function)
+        self._plain = compiled(function)
         self._sharded: dict[int, Any] = {}
 
     def __call__(self, shared: Any, split: Any) -> Any:
         """What the function returns, on the first device."""
         devices, parts = self._devices(split)
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((shared, split))):
-            return self._plain(shared, split)
-        if parts == 1:
+        if parts == 1 or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((shared, split))):
             return self._plain(shared, split)
         mesh = Mesh(np.array(devices[:parts]), ("rows",))
         if parts not in self._sharded:
             sharded = jax.shard_map(
                 self._function, mesh=mesh, in_specs=(Spec(), Spec("rows")), out_specs=Spec("rows"), check_vma=False
             )
-            self._sharded[parts] = jax.jit(sharded)
+            self._sharded[parts] = compiled(sharded)
         shared = jax.device_put(shared, NamedSharding(mesh, Spec()))
         split = jax.device_put(split, NamedSharding(mesh, Spec("rows")))
         return jax.device_put(self._sharded[parts](shared, split), devices[0])

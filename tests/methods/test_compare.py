@@ -19,16 +19,16 @@ from pdvf.config import ConfigError, to_dict
 from pdvf.methods import METHODS
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.runs import RunStore
-from tiny import TINY, command_line, compiled_quickly, relaxed
+from tiny import TINY, command_line, relaxed
 
 DOCS = Path(__file__).parents[2] / "docs" / "add_a_method.md"
 CHEAP = ("pd-vf", "ppo-env", "nn")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly(tmp_path_factory) -> Iterator[None]:
-    """Programs that are compiled once and run for moments; without the checks that whole programs trip over."""
-    with compiled_quickly(tmp_path_factory.mktemp("compiled")), relaxed(), pytest.MonkeyPatch.context() as patch:
+def checks() -> Iterator[None]:
+    """Without those that whole programs trip over."""
+    with relaxed(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
         yield
 

@@ -14,21 +14,14 @@ from toy import BLIND, INFORMED, ToyProblem
 from pdvf.adapt import Adapter
 from pdvf.methods import METHODS, agent_artefact, play_everywhere
 from pdvf.value.aggregate import ReturnScale, make_members
-from tiny import compiled_quickly, make_body, relaxed
+from tiny import make_body, relaxed
 
 Returns = Callable[..., np.ndarray]
 HALF = (BLIND + INFORMED) / 2
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickly(tmp_path_factory) -> Iterator[None]:
-    """The toy's programs are small: compiling them is what takes time."""
-    with compiled_quickly(tmp_path_factory.mktemp("compiled")):
-        yield
-
-
 @pytest.fixture(scope="module")
-def artefacts(quickly) -> dict[str, Any]:
+def artefacts() -> dict[str, Any]:
     """What methods were trained so far, and an adapter for those that need one."""
     with relaxed():
         return {"adapter": untrained_adapter(ToyProblem())}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,10 +11,11 @@ import pytest
 
 from pdvf.config import PPOOptions
 from pdvf.engines import NativeEngine
-from pdvf.rl import ppo
+from pdvf.rl import ppo, recurrent
+from pdvf.rl.networks import Scaler
 from pdvf.rl.rollout import thin
 from pdvf.rl.running import Spread, discounted_returns, widen
-from tiny import FAST_COMPILATION, relaxed
+from tiny import relaxed
 
 
 def test_parts_together_are_the_whole():
@@ -55,33 +58,35 @@ def options(**more: bool) -> PPOOptions:
 CHOICES = ("", "normalise_observations", "normalise_rewards", "stagger")
 
 
-@pytest.fixture(scope="module")
-def trained(point) -> dict[str, ppo.TrainState]:
+@pytest.fixture(scope="module", params=[ppo, recurrent], ids=["feed-forward", "recurrent"])
+def trained(point, request) -> dict[str, Any]:
     """Policies after two updates, each with one option on."""
-    engine = NativeEngine(point)
+    engine, kind = NativeEngine(point), request.param
 
-    def train(chosen: str) -> ppo.TrainState:
+    def train(chosen: str):
         one = options(**({chosen: True} if chosen else {}))
-        state = ppo.initialise(engine, one, jnp.array([1.0]), jax.random.key(0))
-        return ppo.train(engine, one, jnp.array([1.0]), state, jax.random.key(1), 2)[0]
+        state = kind.initialise(engine, one, jnp.array([1.0]), jax.random.key(0))
+        return kind.train(engine, one, jnp.array([1.0]), state, jax.random.key(1), 2)[0]
 
-    before = {name: jax.config.values[name] for name in FAST_COMPILATION}
-    for name, value in FAST_COMPILATION.items():
-        jax.config.update(name, value)
     with relaxed():
-        states = jax.jit(lambda: {chosen: train(chosen) for chosen in CHOICES})()
-    for name, value in before.items():
-        jax.config.update(name, value)
-    return states
+        return jax.jit(lambda: {chosen: train(chosen) for chosen in CHOICES})()
+
+
+def scaler_of(actor: Any) -> Scaler:
+    return getattr(actor, "network", actor).observation
+
+
+def first_weight(actor: Any) -> np.ndarray:
+    return np.asarray(actor.network.first.weight if hasattr(actor, "network") else actor.layers[0].weight)
 
 
 def test_observations_are_scaled_by_what_was_seen(trained):
     plain, scaled = trained[""], trained["normalise_observations"]
-    assert plain.actor.observation.centre.tolist() == [0.0]
-    assert plain.actor.observation.width.tolist() == [1.0]
+    assert scaler_of(plain.actor).centre.tolist() == [0.0]
+    assert scaler_of(plain.actor).width.tolist() == [1.0]
     for network in (scaled.actor, scaled.critic):
-        assert 0.0 < float(network.observation.width[0]) < 1.0  # positions lie within a few quarters of 0
-    assert scaled.actor.observation.width == scaled.critic.observation.width
+        assert 0.0 < float(scaler_of(network).width[0]) < 1.0  # positions lie within a few quarters of 0
+    assert scaler_of(scaled.actor).width == scaler_of(scaled.critic).width
 
 
 def test_rewards_are_scaled_by_the_spread_of_returns(trained):
@@ -100,5 +105,5 @@ def test_first_episodes_end_at_different_times(trained):
 
 @pytest.mark.parametrize("name", CHOICES[1:])
 def test_each_option_changes_what_is_learned(trained, name):
-    weights = [np.asarray(trained[key].actor.layers[0].weight) for key in ("", name)]
+    weights = [first_weight(trained[key].actor) for key in ("", name)]
     assert not np.array_equal(*weights)

@@ -14,11 +14,13 @@ from pdvf.families.base import Array
 
 
 class FeedForward(eqx.Module):
-    """Linear layers with ReLU between them."""
+    """Linear layers with a function between them."""
 
     layers: tuple[eqx.nn.Linear, ...]
+    between: Callable[[Array], Array] = eqx.field(static=True)
 
-    def __init__(self, sizes: tuple[int, ...], key: Array):
+    def __init__(self, sizes: tuple[int, ...], key: Array, between: Callable[[Array], Array] = jax.nn.relu):
+        self.between = between
         keys = jax.random.split(key, len(sizes) - 1)
         pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
         self.layers = tuple(eqx.nn.Linear(i, o, key=k) for i, o, k in pairs)
@@ -26,7 +28,7 @@ class FeedForward(eqx.Module):
     def __call__(self, x: Array) -> Array:
         """From [inputs] to [outputs]."""
         for layer in self.layers[:-1]:
-            x = jax.nn.relu(layer(x))
+            x = self.between(layer(x))
         return self.layers[-1](x)
 
 

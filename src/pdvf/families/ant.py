@@ -24,6 +24,8 @@ from pdvf.families.mujoco import asset, library
 OBSERVATION = Box(np.full(27, -np.inf, np.float32), np.full(27, np.inf, np.float32))
 ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
 
+PLACES = 13  # numbers of the observation before the velocities, of which that along x is the first
+
 
 class Ant(Simulated):
     """The task of both families."""
@@ -76,3 +78,11 @@ class Ant(Simulated):
         low, high = self.options.healthy_height
         finite = jnp.all(jnp.isfinite(after.qpos)) & jnp.all(jnp.isfinite(after.qvel))
         return ~(finite & (after.qpos[2] >= low) & (after.qpos[2] <= high))
+
+    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+        """The reward with the mean speed before and after a step for that in between; the height ends it."""
+        del time
+        low, high = self.options.healthy_height
+        speed = (before[PLACES] + after[PLACES]) / 2
+        reward = speed + self.options.healthy_reward - self.options.control_cost * jnp.sum(action**2)
+        return reward, (after[0] < low) | (after[0] > high)

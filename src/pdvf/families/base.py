@@ -105,6 +105,18 @@ class Timed:
 
 
 @runtime_checkable
+class ImaginableFamily(Family, Protocol):
+    """A family whose task can be told from observations alone, so that episodes can be imagined."""
+
+    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+        """Reward [] and end of the task [] of a step between observations [o] with a scaled action [a].
+
+        `time` [] is the number of steps made, this one included.
+        """
+        ...
+
+
+@runtime_checkable
 class NativeFamily(Family, Protocol):
     """A family whose physics is JAX code for one environment; the native engine batches it."""
 

@@ -69,7 +69,7 @@ class Spaceship(OnCircle, Timed):
         return o.strength * jnp.sum((charges / (cubed + o.softening))[:, None] * away, axis=0)
 
     def transition(self, context: Array, state: SpaceshipState, action: Array) -> tuple[SpaceshipState, Array, Array]:
-        """One step; reward only where the episode ends."""
+        """One step."""
         o = self.options
         if o.fixed_magnitude:
             force = o.force * action / jnp.maximum(jnp.linalg.norm(action), 1e-8)
@@ -77,9 +77,19 @@ class Spaceship(OnCircle, Timed):
             force = jnp.clip(action, -o.force, o.force)
         position = state.position + (force + self.field(context, state.position)) * o.dt**2 / 2
         time = state.time + 1
+        reward, ended = self._outcome(position, time)
+        return SpaceshipState(position, time), reward, ended
+
+    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+        """The place is all that counts."""
+        del before, action
+        return self._outcome(after, time)
+
+    def _outcome(self, position: Array, time: Array) -> tuple[Array, Array]:
+        """Reward and end of the episode at a place; reward only where it ends."""
+        o = self.options
         outside = jnp.any((position <= 0.0) | (position >= o.room))
         away = jnp.linalg.norm(position - jnp.asarray(o.charges, jnp.float32), axis=-1)
         ended = outside | jnp.any(away < o.capture) | (time >= o.horizon)
         distance = jnp.linalg.norm(position - jnp.asarray(o.door, jnp.float32))
-        reward = jnp.where(ended, jnp.exp(-o.decay * distance), 0.0)
-        return SpaceshipState(position, time), reward, ended
+        return jnp.where(ended, jnp.exp(-o.decay * distance), 0.0), ended

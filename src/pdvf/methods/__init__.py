@@ -13,6 +13,7 @@ from pdvf.methods.base import (
 )
 from pdvf.methods.conditioned import KMEANS, ORACLE, PPO_ALL, PPO_DYN
 from pdvf.methods.embedded import BEST_SINGLE, NN, NO_AGG_POLICY, NO_AGG_VALUE, PD_VF, PPO_ENV
+from pdvf.methods.imagined import PD_VF_PLUS
 from pdvf.methods.maml import MAML
 from pdvf.methods.play import play, play_everywhere
 from pdvf.methods.rl2 import RL2
@@ -34,6 +35,7 @@ METHODS: dict[str, Method] = {
         ORACLE,
         RMA,
         BEST_SINGLE,
+        PD_VF_PLUS,
     )
 }
 """The paper's methods in the order of its figures, then ours."""

@@ -16,6 +16,7 @@ from pdvf.config import Config
 from pdvf.embed.data import collect
 from pdvf.embed.policy import PolicyAutoencoder, encode_episode
 from pdvf.families.base import Array
+from pdvf.parallel import compiled
 from pdvf.phases.problem import Problem, transfer
 from pdvf.rl.networks import Actor
 
@@ -43,7 +44,7 @@ class Evaluation:
     def advance(self, state: tuple[()], stage: int) -> tuple[dict[str, Array], dict[str, Array]]:
         """Plays everything."""
         del state, stage
-        evaluation = jax.jit(self._play)(self.policies, self.upper_bound, self.policy, self.adapter)
+        evaluation = compiled(self._play)(self.policies, self.upper_bound, self.policy, self.adapter)
         train = self.problem.contexts.shape[0]
         metrics = {
             f"{method}_{split}": jnp.mean(evaluation[array][at])

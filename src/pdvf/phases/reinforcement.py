@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.families.base import Array
-from pdvf.parallel import spread
+from pdvf.parallel import compiled, spread
 from pdvf.phases.problem import Problem
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor
@@ -49,7 +49,7 @@ class ReinforcementLearning:
         """Untrained policies."""
         engine, options = self.problem.engine, self.problem.config.ppo
         keys = jax.random.split(self.problem.key(1), self.contexts.shape[0])
-        fresh = jax.jit(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
+        fresh = compiled(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
         state = fresh(self.contexts, keys)
         return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
 

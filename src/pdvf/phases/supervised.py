@@ -16,7 +16,7 @@ from pdvf.embed.dynamics import DynamicsAutoencoder
 from pdvf.embed.networks import stacked
 from pdvf.embed.policy import PolicyAutoencoder, encode_episode
 from pdvf.families.base import Array
-from pdvf.parallel import spread
+from pdvf.parallel import compiled, spread
 from pdvf.phases.problem import PROBE_NOISE, Problem, flat_policies, transfer
 from pdvf.rl.networks import Actor
 from pdvf.value import aggregate
@@ -71,7 +71,7 @@ class Supervised:
     def probe(self) -> Actor:
         """The finished policy with the best mean return over the training environments: it probes, always."""
 
-        @jax.jit
+        @compiled
         def choose(policies: Actor) -> Actor:
             finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
             returns = transfer(self.problem.engine, self.problem.contexts, finished, self.problem.key(5))
@@ -88,7 +88,7 @@ class Supervised:
         members = stacked(
             lambda key: aggregate.make_members(scaler, *sizes, config.value, key), self.problem.model_keys(8)
         )
-        fresh = jax.jit(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0, 0)))
+        fresh = compiled(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0, 0)))
         keys = self.problem.model_keys(6)
         return fresh(self.probe, self.trajectories, self.dynamics, self.policy, members, keys)
 
@@ -280,7 +280,7 @@ class Supervised:
             options = self.problem.config.value
             return Adapter(state.body, chosen, state.scale, probed.z_d, bank, options.anchor, options.anchor_width)
 
-        return {"adapter": jax.jit(jax.vmap(one))(state)}
+        return {"adapter": compiled(jax.vmap(one))(state)}
 
     @property
     def _label_rows(self) -> int:

@@ -36,9 +36,15 @@ class Film(NamedTuple):
     gif: bytes
 
 
+OBSERVED = {"swimmer": 8, "ant-wind": 27, "ant-legs": 27}
+"""Families whose poses can be told from their observations, and the size of these."""
+
+
 def shows_agents(run: Run) -> bool:
-    """Whether the run is of a family whose poses can be told from its observations, and kept some."""
-    return run.family in ("swimmer", "ant-wind", "ant-legs") and run.has("path_observation", "path_valid", "contexts")
+    """Whether the run kept episodes whose poses can be told from observations."""
+    if not run.has("path_observation", "path_valid", "contexts"):
+        return False
+    return OBSERVED.get(run.family) == run.evaluation["path_observation"].shape[-1]
 
 
 def strips(run: Run) -> Figure | None:

@@ -155,9 +155,8 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
     carry, rows = jax.lax.scan(step, carry, (noise, reset_keys))
     observation, action, following, reward, terminated, stopped, returns = rows
     if options.normalise_rewards:
-        discounted, all_ = discounted_returns(state.discounted, reward, stopped, options.discount)
-        state = state._replace(discounted=discounted, spread=widen(state.spread, all_[..., None]))
-        reward = reward / (state.spread.std[0] + 1e-4)
+        reward, discounted, spread = scale_rewards(options, state.discounted, state.spread, reward, stopped)
+        state = state._replace(discounted=discounted, spread=spread)
     value = jax.vmap(jax.vmap(state.critic))
     values = value(observation)
     advantage = advantages(reward, values, value(following), terminated, stopped, options.discount, options.gae_lambda)
@@ -200,14 +199,25 @@ def _rescale(options: PPOOptions, state: TrainState, batch: Batch) -> TrainState
     """Both networks scale observations by all that the policy has seen, from the next update on."""
     if not options.normalise_observations:
         return state
-    seen = state.update.astype(jnp.float32) * options.environments * options.rollout
-    scaler = state.actor.observation
-    now = widen(Spread(seen, scaler.centre, scaler.width**2), batch.observation)
-    scaler = Scaler(now.mean, jnp.maximum(now.std, 1e-3))
+    scaler = rescaled(state.actor.observation, state.update, batch.observation)
     return state._replace(
         actor=eqx.tree_at(lambda a: a.observation, state.actor, scaler),
         critic=eqx.tree_at(lambda c: c.observation, state.critic, scaler),
     )
+
+
+def scale_rewards(options: PPOOptions, discounted: Array, spread: Spread, reward: Array, stopped: Array):
+    """Rewards [T, n] in units of the spread of discounted returns; those so far [n] and their spread, brought up."""
+    discounted, all_ = discounted_returns(discounted, reward, stopped, options.discount)
+    spread = widen(spread, all_[..., None])
+    return reward / (spread.std[0] + 1e-4), discounted, spread
+
+
+def rescaled(scaler: Scaler, update: Array, observation: Array) -> Scaler:
+    """A scaler of all observations so far, with the batch [T, n, o] of one more update; `update` [] came before."""
+    seen = update.astype(jnp.float32) * observation.shape[0] * observation.shape[1]
+    now = widen(Spread(seen, scaler.centre, scaler.width**2), observation)
+    return Scaler(now.mean, jnp.maximum(now.std, 1e-3))
 
 
 def _optimiser(options: PPOOptions) -> optax.GradientTransformation:

@@ -17,8 +17,9 @@ from pdvf.engines.base import Engine
 from pdvf.families.base import Array, Box, State
 from pdvf.rl.gae import advantages
 from pdvf.rl.networks import Scaler
-from pdvf.rl.ppo import Metrics, _optimiser, log_density
+from pdvf.rl.ppo import Metrics, _optimiser, log_density, rescaled, scale_rewards
 from pdvf.rl.rollout import where
+from pdvf.rl.running import Spread
 
 
 class RecurrentNetwork(eqx.Module):
@@ -92,6 +93,9 @@ class RecurrentState(NamedTuple):
     time: Array  # [n]
     returns: Array  # [n]
     key: Array
+    update: Array  # [] updates made
+    discounted: Array  # [n] discounted return so far, for the scale of rewards
+    spread: Spread  # of discounted returns
 
 
 class Sequences(NamedTuple):
@@ -123,6 +127,7 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
     simulator, start = engine.reset(jax.random.split(reset_key, n), jnp.tile(context, (n, 1)))
     nothing = jnp.zeros((n, action.size)), jnp.zeros(n), jnp.ones(n)
     hidden = jnp.zeros((n, options.hidden)), jnp.zeros((n, options.hidden))
+    none = jnp.zeros(n, jnp.int32)
     return RecurrentState(
         actor,
         critic,
@@ -130,9 +135,12 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
         simulator,
         jax.vmap(see)(start, *nothing),
         hidden,
-        jnp.zeros(n, jnp.int32),
+        jnp.arange(n, dtype=jnp.int32) * engine.family.horizon // n if options.stagger else none,
         jnp.zeros(n),
         key,
+        jnp.zeros((), jnp.int32),
+        jnp.zeros(n),
+        Spread.none(),
     )
 
 
@@ -145,6 +153,7 @@ def train(
         key, collect_key = jax.random.split(state.key)
         state, batch, episode_return, episodes = _collect(engine, options, context, state, collect_key)
         state, policy_loss, value_loss = _learn(options, state, batch, shuffle)
+        state = _rescale(options, state, batch)._replace(update=state.update + 1)
         std = jnp.mean(jnp.exp(state.actor.log_std))
         return state._replace(key=key), Metrics(episode_return, episodes, policy_loss, value_loss, std)
 
@@ -191,6 +200,9 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: Recurre
     carry = (state.simulator, state.seen, state.hidden, state.time, state.returns)
     carry, rows = jax.lax.scan(step, carry, (noise, jax.random.split(reset_key, options.rollout)))
     seen, action, log_prob, value, next_value, reward, terminated, stopped, returns = rows
+    if options.normalise_rewards:
+        reward, discounted, spread = scale_rewards(options, state.discounted, state.spread, reward, stopped)
+        state = state._replace(discounted=discounted, spread=spread)
     advantage = advantages(reward, value, next_value, terminated, stopped, options.discount, options.gae_lambda)
     sequences = (seen, action, log_prob, advantage, advantage + value)
     batch = Sequences(state.hidden, *(jnp.swapaxes(x, 0, 1) for x in sequences))
@@ -198,6 +210,18 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: Recurre
     simulator, seen, hidden, time, running = carry
     state = state._replace(simulator=simulator, seen=seen, hidden=hidden, time=time, returns=running)
     return state, batch, jnp.sum(returns * stopped) / episodes, episodes
+
+
+def _rescale(options: PPOOptions, state: RecurrentState, batch: Sequences) -> RecurrentState:
+    """Both networks scale observations by all that the policy has seen, from the next update on."""
+    if not options.normalise_observations:
+        return state
+    size = state.critic.observation.centre.shape[-1]
+    scaler = rescaled(state.critic.observation, state.update, batch.seen[..., :size])
+    return state._replace(
+        actor=eqx.tree_at(lambda a: a.network.observation, state.actor, scaler),
+        critic=eqx.tree_at(lambda c: c.observation, state.critic, scaler),
+    )
 
 
 def loss(

@@ -1,0 +1,53 @@
+"""Candidates for a policy embedding, and the return each would get if the model of the dynamics were right."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.embed.networks import unit
+from pdvf.embed.policy import PolicyDecoder
+from pdvf.families.base import Array, ImaginableFamily
+from pdvf.imagine.model import AffineDynamics
+
+
+def candidates(bank: Array, count: int, key: Array) -> Array:
+    """Embeddings [count, e]: half of the training policies [B, e], half between two of them, with a little noise."""
+    own_key, pair_key, weight_key, noise_key = jax.random.split(key, 4)
+    half = count // 2
+    own = bank[jax.random.randint(own_key, (count - half,), 0, bank.shape[0])]
+    first, second = bank[jax.random.randint(pair_key, (2, half), 0, bank.shape[0])]
+    second = second * jnp.sign(jnp.sum(first * second, axis=-1, keepdims=True))  # z and -z are one policy
+    weight = jax.random.uniform(weight_key, (half, 1))
+    between = weight * first + (1 - weight) * second + 0.05 * jax.random.normal(noise_key, first.shape)
+    return jnp.concatenate([own, unit(between)])
+
+
+def imagine(
+    family: ImaginableFamily,
+    models: AffineDynamics,
+    z: Array,
+    decoder: PolicyDecoder,
+    z_pi: Array,
+    observation: Array,
+    time: int,
+    steps: int,
+) -> Array:
+    """Imagined return [] of playing on as z_pi [e] from an observation [o]: mean over models [M, ...] with z [M, k].
+
+    Rewards and the end of an episode are the task's own, told from observations.
+    """
+    count = z.shape[0]
+
+    def step(carry: tuple[Array, Array], t: Array):
+        states, alive = carry  # [M, o], [M]
+        action = jnp.clip(jax.vmap(decoder, in_axes=(0, None))(states, z_pi), -1.0, 1.0)
+        following = eqx.filter_vmap(lambda model, s, a, z: model.step(s, a, z))(models, states, action, z)
+        reward, ended = jax.vmap(family.judge, in_axes=(0, 0, 0, None))(states, action, following, time + t + 1)
+        following = jnp.where(alive[:, None], following, states)
+        return (following, alive & ~ended), jnp.where(alive, reward, 0.0)
+
+    begin = (jnp.tile(observation, (count, 1)), jnp.ones(count, bool))
+    _, rewards = jax.lax.scan(step, begin, jnp.arange(steps))
+    return jnp.mean(jnp.sum(rewards, axis=0))

@@ -1,0 +1,165 @@
+"""PD-VF-plus (ours): W proposes, imagination decides.
+
+Candidates for the policy embedding are tried in a learned model of the dynamics, whose hidden numbers are inferred
+from the same N_d probing steps; the one with the best imagined return acts. The test environment is not touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.adapt import Adapter
+from pdvf.checked import ConfigError
+from pdvf.config import ImagineOptions
+from pdvf.embed import fit
+from pdvf.embed.data import Trajectories, training_episodes
+from pdvf.embed.networks import stacked
+from pdvf.families.base import Array, ImaginableFamily
+from pdvf.imagine import model
+from pdvf.imagine.model import AffineDynamics
+from pdvf.imagine.plan import candidates, imagine
+from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.conditioned import infer
+from pdvf.methods.embedded import Choice
+from pdvf.parallel import spread
+from pdvf.pipeline import Problem
+
+
+class ImaginingAgent(eqx.Module):
+    """PD-VF whose choice among many embeddings is made by imagined episodes."""
+
+    adapter: Adapter
+    models: AffineDynamics  # [M, ...]
+    candidates: Array  # [N, e]
+    family: ImaginableFamily = eqx.field(static=True)
+    options: ImagineOptions = eqx.field(static=True)
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
+        """Keeps the initial state."""
+        del hidden
+        size = self.candidates.shape[-1]
+        return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
+
+    def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
+        """The probe policy at first, then the decoded one."""
+        del feedback
+        body = self.adapter.body
+        own = body.decoder(observation, memory.z_pi)
+        return jnp.where(memory.chosen, own, body.probe(observation)), memory
+
+    def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
+        """Imagines the rest of the episode for W's favourites and takes the best."""
+        z_d = infer(self.adapter.body, transitions)
+        matrix = self.adapter.matrix(memory.s0, z_d)
+        optimal, _ = self.adapter.choose(memory.s0, z_d)
+        value = jnp.einsum("ni,ij,nj->n", self.candidates, matrix, self.candidates)
+        favourites = self.candidates[jax.lax.top_k(value, min(self.options.favourites, value.shape[0]))[1]]
+        tried = jnp.concatenate([optimal[None], favourites])
+        t = transitions
+        z = eqx.filter_vmap(lambda m: m.infer(t.observation, t.action, t.next_observation, t.valid))(self.models)
+        left = self.family.horizon - self.family.probe_steps
+        steps = min(left, self.options.steps or left)
+        returns = jax.vmap(
+            lambda z_pi: imagine(
+                self.family,
+                self.models,
+                z,
+                self.adapter.body.decoder,
+                z_pi,
+                t.next_observation[-1],
+                self.family.probe_steps,
+                steps,
+            )
+        )(tried)
+        return Choice(memory.s0, tried[jnp.argmax(returns)], jnp.ones_like(memory.chosen))
+
+
+@dataclass(frozen=True)
+class ModelTraining:
+    """Models of the dynamics from the trajectories of phase 2, M for each model seed."""
+
+    problem: Problem
+    trajectories: Trajectories
+    adapter: Adapter  # [S, ...]
+    key: Array
+    name = "pd-vf-plus"
+    stages = 8
+
+    @property
+    def _options(self) -> ImagineOptions:
+        return self.problem.config.imagine
+
+    @property
+    def _optimiser(self):
+        return fit.cosine_adam(self._options.learning_rate, self.stages * self._updates)
+
+    @property
+    def _updates(self) -> int:
+        return max(self._options.updates // self.stages, 1)
+
+    @property
+    def _batch(self) -> int:
+        return min(self._options.batch, training_episodes(self.trajectories))
+
+    def start(self) -> fit.Fit[AffineDynamics]:
+        """Untrained models [S * M, ...]."""
+        count = self.problem.config.model_seeds * self._options.members
+        make_keys, fit_keys = jax.random.split(jax.random.fold_in(self.key, 0), (2, count))
+        fresh = stacked(lambda key: model.make(self.trajectories, self._options, key), make_keys)
+        return jax.vmap(lambda m, key: fit.start(m, self._optimiser, key))(fresh, fit_keys)
+
+    def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Array]]:
+        """All models learn for a while."""
+        del stage
+        return self._train(self.trajectories, state)
+
+    @cached_property
+    def _train(self):
+        probe_steps, batch = self.problem.engine.family.probe_steps, self._batch
+
+        def train(trajectories: Trajectories, split: Any):
+            def one(state: Any):
+                def error(m: AffineDynamics, key: Array, held_out: bool) -> Array:
+                    return model.loss(m, trajectories, probe_steps, batch, key, held_out)
+
+                learn, look = (lambda m, k: error(m, k, False)), (lambda m, k: error(m, k, True))
+                return fit.advance(state, self._optimiser, learn, look, self._updates)
+
+            return jax.vmap(one)(split)
+
+        return spread(train)
+
+    def finish(self, state: fit.Fit[AffineDynamics]) -> dict[str, Any]:
+        """The agents [S, ...] with the models of the best held-out loss."""
+        seeds, members, family = self.problem.config.model_seeds, self._options.members, self.problem.engine.family
+        assert isinstance(family, ImaginableFamily)
+        models = jax.tree.map(lambda x: x.reshape(seeds, members, *x.shape[1:]), state.best)
+        keys = jax.random.split(jax.random.fold_in(self.key, 1), seeds)
+        drawn = jax.vmap(lambda bank, key: candidates(bank, self._options.candidates, key))
+        made = drawn(self.adapter.train_z_pi, keys)
+        return {agent_artefact(self.name): ImaginingAgent(self.adapter, models, made, family, self._options)}
+
+
+def train_pd_vf_plus(problem: Problem, inputs: Inputs, key: Array) -> ModelTraining:
+    """Models of the dynamics; everything else is PD-VF's."""
+    family = problem.engine.family
+    if not isinstance(family, ImaginableFamily):
+        raise ConfigError(
+            f"pd-vf-plus imagines episodes, for which the family {family.name!r} lacks a method `judge` (reward and "
+            "end of a step, told from observations): add one, or leave pd-vf-plus out of --methods"
+        )
+    return ModelTraining(problem, inputs["trajectories"], inputs["adapter"], key)
+
+
+PD_VF_PLUS = Method(
+    "pd-vf-plus",
+    "PD-VF whose choice is made by imagined episodes in a learned model (ours)",
+    train_pd_vf_plus,
+    ("trajectories", "adapter"),
+)
