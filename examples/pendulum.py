@@ -42,7 +42,7 @@ family = GymFamily(
     name="pendulum",
     make_env=make_env,
     train_contexts=contexts((6.0, 10.0), (0.8, 1.2), (-1.0, -0.7, 0.7, 1.0)),
-    test_contexts=contexts((8.0,), (1.0,), (-0.85, 0.85)),
+    test_contexts=contexts((7.0, 9.0), (1.0,), (-0.85, 0.85)),
     horizon=200,
     probe_steps=3,
 )

@@ -26,6 +26,14 @@ for _name, _value in COMPILATION.items():
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+LONG = ("test_resume.py", "test_pipeline.py", "test_mujoco_runs.py", "test_compare.py", "test_must_learn.py")
+"""Files that take longest: they start first, or one worker is still at them when the other has nothing left."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; the order is otherwise as it was."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
 
 @dataclass(frozen=True)
 class Point:

@@ -107,3 +107,37 @@ class ExportArguments:
     """The file to write."""
     model: int = 0
     """Which of the run's models, from 0."""
+
+
+@dataclass(frozen=True)
+class DiagnoseArguments:
+    """What holds a trained PD-VF back, measured in the training environments: five numbers and what each costs.
+
+    Writes RUN/diagnosis.json and RUN/figures/diagnosis.png.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a run whose phase `fit` is finished."""
+    model: int = 0
+    """Which of the run's models, from 0."""
+
+
+@dataclass(frozen=True)
+class ReproduceArguments:
+    """The whole paper: all phases and every method for each family, then one page with all tables and figures.
+
+    The same command goes on where it stopped; OUT/status.html says what is done and what is left.
+    """
+
+    families: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Families by name; all four for none."""
+    preset: Literal["smoke", "quick", "paper", "best"] = "paper"
+    """How large."""
+    out: Path = Path("runs/reproduction")
+    """Folder of all runs; made if it is not there."""
+    methods: tuple[str, ...] = ()
+    """Methods to compare, as `pdvf list` names them; all for none."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    quiet: bool = False
+    """Show no progress."""

@@ -4,10 +4,12 @@ pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them 
 pdvf init spaceship --preset quick --out RUN    only writes the configuration
 pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
                                                 every baseline and ablation beside PD-VF
+pdvf reproduce [FAMILY ...] --preset paper       every family and method of the paper, one page
 pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
                                                 searches options on training environments
 pdvf train|collect|embed|fit|evaluate RUN       one phase
 pdvf report RUN                                 figures and RUN/report.html
+pdvf diagnose RUN                               what holds a trained PD-VF back, in five numbers
 pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
 pdvf check-family FAMILY                        is a family of your own fit for training?
 pdvf export RUN FILE                            a policy to take away, for pdvf.runtime (NumPy only)
@@ -20,6 +22,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,9 +32,11 @@ from pdvf import __version__
 from pdvf.arguments import (
     CheckArguments,
     CompareArguments,
+    DiagnoseArguments,
     ExportArguments,
     FamilyArguments,
     PhaseArguments,
+    ReproduceArguments,
     RunArguments,
     SweepArguments,
 )
@@ -83,8 +88,10 @@ def _dispatch(arguments: list[str]) -> int:
         "run": lambda rest: _run("run", rest),
         "init": lambda rest: _run("init", rest),
         "compare": _compare,
+        "reproduce": _reproduce,
         "sweep": _sweep,
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
+        "diagnose": _diagnose,
         "check-engine": _check_engine,
         "check-family": _check_family,
         "export": _export,
@@ -119,6 +126,33 @@ def _run(command: str, rest: list[str]) -> int:
 def _compare(rest: list[str]) -> int:
     given = _parse_run("compare", rest, CompareArguments)
     _execute(given.out, given.config, _command("compare", rest), PHASE_NAMES, given.quiet, given.methods)
+    return 0
+
+
+def _reproduce(rest: list[str]) -> int:
+    given = tyro.cli(ReproduceArguments, prog="pdvf reproduce", args=rest)
+    families = given.families or tuple(ENVIRONMENT_OPTIONS)
+    for family in families:
+        if family not in ENVIRONMENT_OPTIONS:
+            raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(ENVIRONMENT_OPTIONS)}")
+    from pdvf import comparison, reproduce
+
+    methods = comparison.find_methods(given.methods)
+    command = _command("reproduce", rest)
+
+    def status() -> None:
+        print(f"reproduce: {reproduce.write_status(given.out, families, methods)}", file=sys.stderr, flush=True)
+
+    for family in families:
+        config, folder = replace(preset(family, given.preset), seed=given.seed), given.out / family
+        for phase in PHASE_NAMES:
+            _execute(folder, config, command, (phase,), given.quiet)
+            status()
+        for method in methods:
+            _execute(folder, config, command, (), given.quiet, (method.name,), report=False)
+            status()
+        _execute(folder, config, command, ("report",), given.quiet)
+    print(f"all tables and figures: {reproduce.write_index(given.out, families)}")
     return 0
 
 
@@ -206,6 +240,7 @@ def _execute(
     phases: Sequence[str],
     quiet: bool,
     methods: Sequence[str] | None = None,
+    report: bool = True,
 ) -> None:
     """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are."""
     from pdvf.parallel import use_all_cores
@@ -225,7 +260,7 @@ def _execute(
             problem = pipeline.Problem(from_dict(store.config))
             comparison.compare(store, problem, chosen, progress)
             comparison.write_returns(store, problem)
-        if chosen is not None or "report" in phases:
+        if report and (chosen is not None or "report" in phases):
             from pdvf.reports import write_report
 
             print(f"report: {write_report(store)}")
@@ -254,6 +289,29 @@ def _run_phase(store, name: str, progress) -> None:
             store.verify(artefact)
     if name == "evaluate":
         write_returns(store, problem)
+
+
+def _diagnose(rest: list[str]) -> int:
+    given = tyro.cli(DiagnoseArguments, prog="pdvf diagnose", args=rest)
+    import jax
+
+    from pdvf import diagnose, pipeline
+    from pdvf.reports import diagnosis
+    from pdvf.reports.style import png
+
+    store, problem, adapter = _one_model(given.run, given.model, "diagnose")
+    policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
+    measured = diagnose.measure(problem, policies, adapter, jax.random.key(problem.config.seed))
+    family = problem.engine.family
+    found = diagnose.findings(family, problem.contexts, measured)
+    figure = diagnosis.draw(family.train(problem.config.seed).numbers, measured._asdict())
+    with store.lock():
+        store.write_text("diagnosis.json", json.dumps(diagnose.as_data(found, measured), indent=2) + "\n")
+        store.write_bytes("figures/diagnosis.png", png(figure))
+    print(f"{given.run}, model {given.model}:")
+    print(diagnose.table(found, measured))
+    print(f"  picture: {store.folder / 'figures' / 'diagnosis.png'}")
+    return 0
 
 
 def _check_engine(rest: list[str]) -> int:
@@ -303,26 +361,32 @@ def _check_family(rest: list[str]) -> int:
 
 def _export(rest: list[str]) -> int:
     given = tyro.cli(ExportArguments, prog="pdvf export", args=rest)
+    from pdvf.export import export
+    from pdvf.runs.files import write_file
+
+    _, problem, adapter = _one_model(given.run, given.model, "export")
+    about = {"model": given.model, "seed": problem.config.seed, "pdvf": __version__}
+    write_file(given.file, export(adapter, problem.engine.family, about))
+    print(f"{given.file}: {given.file.stat().st_size / 1e6:.1f} MB; load it with pdvf.runtime.Adapter.load")
+    return 0
+
+
+def _one_model(folder: Path, model: int, command: str):
+    """A run, its problem and one of its adapters."""
     import jax
 
     from pdvf import pipeline
-    from pdvf.export import export
     from pdvf.runs import RunStore
-    from pdvf.runs.files import write_file
 
-    store = RunStore.open(given.run)
+    store = RunStore.open(folder)
     problem = pipeline.Problem(from_dict(store.config))
     models = problem.config.model_seeds
-    if not 0 <= given.model < models:
-        raise ConfigError(f"--model is {given.model}, expected a number from 0 to {models - 1}: the run has {models}")
+    if not 0 <= model < models:
+        raise ConfigError(f"--model is {model}, expected a number from 0 to {models - 1}: the run has {models}")
     if not store.has("adapter"):
-        raise RunError(f"{given.run} has no adapter yet, which `pdvf export` needs: run `pdvf fit {given.run}` first")
+        raise RunError(f"{folder} has no adapter yet, which `pdvf {command}` needs: run `pdvf fit {folder}` first")
     adapters = store.load("adapter", pipeline.artefact_shapes(problem)["adapter"])
-    family = problem.engine.family
-    about = {"model": given.model, "seed": problem.config.seed, "pdvf": __version__}
-    write_file(given.file, export(jax.tree.map(lambda x: x[given.model], adapters), family, about))
-    print(f"{given.file}: {given.file.stat().st_size / 1e6:.1f} MB; load it with pdvf.runtime.Adapter.load")
-    return 0
+    return store, problem, jax.tree.map(lambda x: x[model], adapters)
 
 
 def _list(rest: list[str]) -> int:

@@ -33,9 +33,6 @@ def preset(family: str, name: str) -> Config:
 
 
 def _spaceship(paper: Config, name: str) -> Config:
-    """Policies that reach the goal return nearly alike, so W has to tell good ones apart (docs/decisions/0005)."""
-    value = replace(paper.value, members=16, power=8.0, high_return=0.5, anchor=0.5)
-    paper = replace(paper, value=value)
     if name in ("paper", "best"):
         return paper
     quick = replace(
@@ -49,10 +46,14 @@ def _spaceship(paper: Config, name: str) -> Config:
         value=replace(
             paper.value,
             epochs=8,
-            stages=12,
+            stages=10,
             stage_epochs=6,
             batch=512,
-            decoder_rounds=4,
+            members=16,
+            power=8.0,
+            anchor=0.5,
+            high_return=0.5,
+            decoder_rounds=3,
             decoder_epochs=80,
         ),
         baselines=replace(paper.baselines, steps=655_360),

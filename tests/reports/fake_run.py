@@ -31,6 +31,8 @@ LEVEL = {
     "no-agg-value": 0.1,
     "oracle": 0.87,
     "rma": 0.84,
+    "best-single": 0.78,
+    "pd-vf-plus": 0.95,
 }
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 

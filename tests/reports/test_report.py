@@ -218,7 +218,18 @@ def test_figures_4_and_5_share_the_methods_out(tmp_path):
     run = read_run(make_run(tmp_path / "run", (*LEVEL,), seeds=1, episodes=1))
     four = [group.method for group in bars._baselines(run, "test")]
     five = [group.method for group in bars._ablations(run, "test")]
-    assert four == ["pd-vf", "ppo-env", "rl2", "maml", "ppo-dyn", "ppo-all", "oracle", "rma"]
+    assert four == [
+        "pd-vf",
+        "ppo-env",
+        "rl2",
+        "maml",
+        "ppo-dyn",
+        "ppo-all",
+        "oracle",
+        "rma",
+        "best-single",
+        "pd-vf-plus",
+    ]
     assert sorted(five) == sorted(("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn"))
     assert set(four) | set(five) == set(METHODS)
 
@@ -251,7 +262,7 @@ def test_reads_histories(store):
 
 def test_papers_numbers():
     spaceship = paper.test_returns("spaceship")
-    assert set(spaceship) == set(METHODS) - {"oracle", "rma"}
+    assert set(spaceship) == set(METHODS) - {"oracle", "rma", "best-single", "pd-vf-plus"}
     assert spaceship["nn"][17] == (0.2593, 0.1519)
     assert np.mean([bar.mean for bar in paper.test_returns("ant_wind")["pd-vf"].values()]) == pytest.approx(
         421.9, abs=0.1

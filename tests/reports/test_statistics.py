@@ -3,6 +3,7 @@ import pytest
 import scipy.stats
 
 from pdvf.reports.statistics import (
+    difference,
     interquartile_mean,
     interval,
     probability_of_improvement,
@@ -126,3 +127,17 @@ def test_probability_of_improvement_is_certain_where_methods_do_not_overlap():
 def test_improvement_needs_the_same_environments():
     with pytest.raises(ValueError, match="3 and 2 environments"):
         probability_of_improvement(np.zeros((3, 1, 1)), np.zeros((2, 1, 1)))
+
+
+def test_difference_of_means_and_its_interval():
+    rng = np.random.default_rng(0)
+    better, worse = rng.normal(1.0, 0.1, (4, 5, 10)), rng.normal(0.2, 0.1, (4, 3, 6))
+    estimate = difference(better, worse)
+    assert estimate.value == pytest.approx(better.mean() - worse.mean())
+    assert 0.7 < estimate.low < estimate.value < estimate.high < 0.9
+    alike = difference(better, better.copy())
+    assert alike.low < 0 < alike.high
+    alone = difference(better[:, :1], worse[:, :1])  # one seed each: over episodes
+    assert 0.6 < alone.low < alone.high < 1.0
+    with pytest.raises(ValueError, match="4 and 2 environments, expected the same"):
+        difference(better, worse[:2])

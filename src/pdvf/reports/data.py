@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors.numpy
 
+from pdvf.config import ConfigError, from_dict
+from pdvf.families import make_family
 from pdvf.reports.statistics import Summary, summarise
 from pdvf.reports.style import rank
 from pdvf.runs import RunError, RunStore
@@ -57,6 +59,14 @@ class Run:
     def numbers(self) -> np.ndarray:
         """Numbers [E] of all environments, those for training first."""
         return self.evaluation["environments"].astype(int)
+
+    @cached_property
+    def context_names(self) -> tuple[str, ...]:
+        """Names of the hidden numbers; none where the family cannot be made."""
+        try:
+            return tuple(make_family(from_dict(dict(self.config))).context_names)
+        except (ConfigError, RunError):
+            return ()
 
     @cached_property
     def is_test(self) -> np.ndarray:

@@ -97,6 +97,25 @@ def probability_of_improvement(
     return Estimate(value, float(low), float(high))
 
 
+def difference(
+    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0
+) -> Estimate:
+    """Mean return of the first method less that of the second, over the same environments; [E, S, J] and [E, S', J'].
+
+    The interval draws the seeds and episodes of both methods anew, each for itself. Where both have one seed, it says
+    how much luck there is in the episodes, and nothing of another seed.
+    """
+    _require_returns(first)
+    _require_returns(second)
+    if first.shape[0] != second.shape[0]:
+        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+    samples = resample(first, resamples, seed).mean(axis=(1, 2)) - resample(second, resamples, seed + 1).mean(
+        axis=(1, 2)
+    )
+    low, high = interval(samples, level)
+    return Estimate(float(first.mean() - second.mean()), float(low), float(high))
+
+
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     """Spearman's rank correlation; None where one of the two is constant and it has no value."""
     if first.size < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:

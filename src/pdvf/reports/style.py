@@ -39,8 +39,10 @@ METHODS = {
     "no-agg-value": Look("NoAggValue", "#8c8c8c"),
     "oracle": Look("Oracle*", "#333333"),
     "rma": Look("RMA*", "#117733"),
+    "best-single": Look("Best single*", "#999933"),
+    "pd-vf-plus": Look("PD-VF-plus*", "#003f73"),
 }
-"""The paper's methods in the order of every table, then two of ours (*); Okabe and Ito's colours and Tol's."""
+"""The paper's methods in the order of every table, then ours (*); Okabe and Ito's colours and Tol's."""
 BASELINES = ("pd-vf", "ppo-env", "rl2", "maml", "ppo-dyn", "ppo-all")
 """Figure 4, and those that the paper does not have."""
 ABLATIONS = ("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn")

@@ -8,7 +8,7 @@ import numpy as np
 
 from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
-from pdvf.reports.statistics import RESAMPLES, Estimate, probability_of_improvement
+from pdvf.reports.statistics import RESAMPLES, Estimate, difference, probability_of_improvement
 from pdvf.reports.style import look
 
 
@@ -20,19 +20,22 @@ def headline(run: Run) -> str:
         mean, iqm, theirs = group.summary.mean, group.summary.iqm, paper_mean(run, group)
         _, seeds, episodes = group.returns.shape
         lead = ' class="lead"' if (group.method, group.protocol) == ("pd-vf", "honest") else ""
-        chance = ""
+        chance = apart = ""
         if ours is not None and group.method != "pd-vf" and group.environments == ours.environments:
             chance = _chance(probability_of_improvement(ours.returns, group.returns))
+            apart = cell(difference(ours.returns, group.returns), run)
         rows.append(
             f'<tr{lead}><td class="text">{chip(group.method)}{escape(look(group.method).label)}</td>'
             f'<td class="text">{escape(group.protocol)}</td><td>{cell(mean, run)}</td>'
             f"<td>{cell(iqm, run)}</td><td>{'' if theirs is None else number(theirs, run)}</td>"
-            f"<td>{chance}</td><td>{seeds} × {episodes}</td></tr>"
+            f"<td>{apart}</td><td>{chance}</td><td>{seeds} × {episodes}</td></tr>"
         )
     note = (
         "Over all test environments. In small print: 95 % percentile intervals from "
         f"{RESAMPLES} bootstrap samples of seeds, then of episodes within each environment; none where there is only "
         "one seed. The interquartile mean is taken over the scores of all pairs of environment and seed. "
+        "<em>PD-VF minus it</em>: the difference of the means; with one seed each, its interval speaks of episodes "
+        "alone. "
         "<em>PD-VF better</em>: the chance that a seed of PD-VF scores above a seed of the method in the same "
         "environment. "
         "<em>Honest</em>: every decision is made within the one episode that counts, and probing steps are part of it. "
@@ -43,7 +46,8 @@ def headline(run: Run) -> str:
         note += " Methods with an asterisk are not in the paper."
     return (
         '<div class="wide"><table><thead><tr><th class="text">Method</th><th class="text">Protocol</th>'
-        "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th><th>PD-VF better</th>"
+        "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th><th>PD-VF minus it</th>"
+        "<th>PD-VF better</th>"
         f"<th>Seeds × episodes</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         f'<p class="note">{note}</p>'
     )
@@ -121,7 +125,10 @@ def context_text(run: Run, number: int) -> str:
     if not run.has("contexts") or not at.size:
         return ""
     context = run.evaluation["contexts"][at[0]]
-    return f" <small>({', '.join(f'{float(value):.2f}' for value in context)})</small>".replace("-", "−")
+    names = run.context_names
+    words = names if len(names) == len(context) > 1 else ("",) * len(context)
+    shown = ", ".join(f"{name} {float(value):.2f}".strip() for name, value in zip(words, context, strict=True))
+    return f" <small>({escape(shown)})</small>".replace("-", "−")
 
 
 def chip(method: str) -> str:

@@ -1,0 +1,120 @@
+"""The whole paper: every family and method in one folder, with a page that says what is done and what is left.
+
+OUT/FAMILY/         a run each, with all methods compared
+OUT/status.html     what is done, what is left, how long it took
+OUT/index.html      the tables and figures of all families together
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from pdvf.methods import METHODS, Method
+from pdvf.pipeline import PHASES
+from pdvf.reports.data import read_run
+from pdvf.reports.page import CSS
+from pdvf.reports.tables import headline
+from pdvf.runs import RunStore
+from pdvf.runs.files import write_file
+
+FIGURES = (
+    ("test_baselines", "Figure 4: baselines"),
+    ("test_ablations", "Figure 5: ablations"),
+    ("train_baselines", "Training environments: baselines"),
+    ("train_ablations", "Training environments: ablations"),
+    ("embeddings", "Embeddings of dynamics and policies"),
+    ("transfer", "How policies transfer"),
+)
+
+
+class Part(NamedTuple):
+    """A phase or a method of one family: whether it is done, and the seconds it took where that is known."""
+
+    family: str
+    name: str
+    done: bool
+    seconds: float | None
+
+
+def parts(out: Path, families: Sequence[str], methods: Sequence[Method]) -> list[Part]:
+    """Everything there is to do, in order."""
+    return [part for family in families for part in _of_family(out, family, methods)]
+
+
+def _of_family(out: Path, family: str, methods: Sequence[Method]) -> list[Part]:
+    store = RunStore.open(out / family) if (out / family / "config.json").is_file() else None
+
+    def part(name: str, artefacts: Sequence[str]) -> Part:
+        done = store is not None and all(store.has(artefact) for artefact in artefacts)
+        seconds = store.info(artefacts[0]).get("seconds") if store is not None and done else None
+        return Part(family, name, done, seconds)
+
+    phases = [part(name, tuple(spec.leaves)) for name, spec in PHASES.items()]
+    return phases + [part(m.name, (f"agent-{m.name}", f"returns-{m.name}")) for m in methods]
+
+
+def write_status(out: Path, families: Sequence[str], methods: Sequence[Method]) -> str:
+    """Writes status.html; the state in one line."""
+    all_ = parts(out, families, methods)
+    names = list(dict.fromkeys(part.name for part in all_))
+    cells = {(part.family, part.name): part for part in all_}
+    head = "".join(f"<th>{escape(family)}</th>" for family in families)
+    rows = []
+    for name in names:
+        row = "".join(f"<td>{_shown(cells[family, name])}</td>" for family in families)
+        label = escape(METHODS[name].text if name in METHODS else f"phase {name}")
+        rows.append(f'<tr><td class="text">{escape(name)}<br><small>{label}</small></td>{row}</tr>')
+    spent = {f: sum(p.seconds or 0.0 for p in all_ if p.family == f) for f in families}
+    total = "".join(f"<td>{spent[family] / 60:.1f} min</td>" for family in families)
+    rows.append(f'<tr class="total"><td class="text">together</td>{total}</tr>')
+    done = sum(part.done for part in all_)
+    line = f"{done} of {len(all_)} parts done, {sum(spent.values()) / 60:.1f} minutes spent on them"
+    body = (
+        f'<h1>What is done</h1><p class="under">{line}. The same command goes on with what is left.</p>'
+        f'<div class="wide"><table><thead><tr><th class="text">Part</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+    write_file(out / "status.html", _page("pdvf reproduce: status", body).encode())
+    return line
+
+
+def _shown(part: Part) -> str:
+    if not part.done:
+        return "<small>left</small>"
+    return "done" if part.seconds is None else f"{part.seconds:.0f} s"
+
+
+def write_index(out: Path, families: Sequence[str]) -> Path:
+    """Writes index.html from the reports of families that are finished."""
+    sections = []
+    for family in families:
+        run = read_run(RunStore.open(out / family))
+        sections.append(f'<h2>{escape(family)}</h2><p><a href="{family}/report.html">the whole report</a></p>')
+        sections.append(headline(run))
+        for name, title in FIGURES:
+            file = out / family / "figures" / f"{name}.png"
+            if file.is_file():
+                data = base64.b64encode(file.read_bytes()).decode()
+                sections.append(
+                    f'<h3>{escape(title)}</h3><figure><div class="card"><img alt="{escape(title)}" '
+                    f'src="data:image/png;base64,{data}"></div></figure>'
+                )
+    body = (
+        "<h1>PD-VF: the whole paper</h1>"
+        '<p class="under">Ours beside the paper&rsquo;s; <a href="status.html">time of each part</a></p>'
+    )
+    write_file(out / "index.html", _page("PD-VF: the whole paper", body + "".join(sections)).encode())
+    return out / "index.html"
+
+
+def _page(title: str, body: str) -> str:
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
+        "</body>\n</html>\n"
+    )
