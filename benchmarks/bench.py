@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import statistics
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -112,8 +113,8 @@ def sb3_rate(steps: int, name: str = "pdvf/Spaceship-v0") -> float:
     return steps / (time.perf_counter() - began)
 
 
-def adaptation_latency(repeats: int = 300) -> float:
-    """Median seconds from the last probing transition to the first adapted action of one environment."""
+def random_adapter():
+    """An adapter of Spaceship's preset `quick` with random weights, and its family."""
     import jax
     import numpy as np
 
@@ -124,6 +125,15 @@ def adaptation_latency(repeats: int = 300) -> float:
     shapes = artefact_shapes(problem)["adapter"]
     rng = np.random.default_rng(0)
     adapter = jax.tree.map(lambda s: jax.numpy.asarray(rng.normal(size=s.shape[1:], scale=0.1), s.dtype), shapes)
+    return adapter, problem.engine.family
+
+
+def adaptation_latency(repeats: int = 300) -> float:
+    """Median seconds from the last probing transition to the first adapted action of one environment."""
+    import jax
+    import numpy as np
+
+    adapter, _ = random_adapter()
 
     @jax.jit
     def adapt(adapter, s0, action, s1):
@@ -133,10 +143,37 @@ def adaptation_latency(repeats: int = 300) -> float:
 
     s0, action, s1 = (np.asarray(x, np.float32) for x in ((2.5, 0.2), (0.1, 1.0), (2.51, 0.33)))
     jax.block_until_ready(adapt(adapter, s0, action, s1))
+    return _median(lambda: np.asarray(adapt(adapter, s0, action, s1)), repeats)
+
+
+def runtime_latency(repeats: int = 1000) -> tuple[float, float]:
+    """Median seconds of `act` and of the selection step of the NumPy runtime, for the same adapter."""
+    import numpy as np
+
+    from pdvf.export import export
+    from pdvf.runtime import Adapter
+
+    adapter, family = random_adapter()
+    with tempfile.NamedTemporaryFile(suffix=".pdvf") as file:
+        file.write(export(adapter, family, {}))
+        file.flush()
+        runtime = Adapter.load(file.name)
+    observation = np.array([2.5, 0.2], np.float32)
+    runtime.reset(observation)
+    for _ in range(5):
+        runtime.act(observation)
+    assert runtime.z_d is not None
+    z_d = runtime.z_d
+    return _median(lambda: runtime.act(observation), repeats), _median(
+        lambda: runtime.select(observation, z_d), repeats
+    )
+
+
+def _median(call, repeats: int) -> float:
     seconds = []
     for _ in range(repeats):
         began = time.perf_counter()
-        np.asarray(adapt(adapter, s0, action, s1))
+        call()
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds)
 
@@ -165,11 +202,14 @@ def main() -> None:
         peer = sb3_rate(3 * 2048)
         ours = ensemble_rate(30, 3, 3)
         latency = adaptation_latency()
+        act, select = runtime_latency()
         rows = [
             entry(
                 "spaceship: PPO, whole loop, one core; peer = stable-baselines3", ours, peer, "env steps/s", ours / peer
             ),
             entry("spaceship: adaptation latency, one core; peer = limit", latency, 1e-3, "s", 1e-3 / latency),
+            entry("spaceship: runtime in NumPy, act, one core; peer = limit", act, 1e-4, "s", 1e-4 / act),
+            entry("spaceship: runtime in NumPy, selection, one core; peer = limit", select, 1e-3, "s", 1e-3 / select),
         ]
         for name, rival in (("swimmer", "Swimmer-v5"), ("ant-wind", "Ant-v5")):
             bare, peer = rollout_rate(name, 128, 5), sb3_rate(2 * 2048, rival)

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.check_family import check_family
+from pdvf.check_family import check_family, simulated_steps
 from pdvf.checked import ConfigError
 from pdvf.cli import main
 from pdvf.config import from_dict, to_dict
 from pdvf.engines import make_engine
 from pdvf.families import GymFamily
 from pdvf.presets import preset
-from tiny import relaxed
+from tiny import TINY, relaxed
 
 
 class Push(gymnasium.Env):
@@ -232,3 +232,13 @@ def test_contexts_need_the_same_names():
 def test_an_episode_must_be_longer_than_its_probing(horizon, probe_steps):
     with pytest.raises(ConfigError, match="probe_steps and horizon"):
         make(horizon=horizon, probe_steps=probe_steps)
+
+
+def test_steps_of_all_phases_by_hand():
+    """Four environments of 8 steps, three for training: 64 steps of PPO each, then episodes."""
+    kept = 2 * 3
+    episodes = kept * 3 * 2  # collected
+    episodes += 2 * (8 * kept + 2 * 3 * 2 * 4)  # two models: states to label, optima with their probes
+    episodes += 2 * (2 * kept + 4 + 4) * 3  # embeddings that are scored
+    episodes += (4 + 4 * 2 * 2) * 4  # evaluation
+    assert simulated_steps(TINY, 3, 1) == 4 * 64 + 8 * episodes

@@ -6,7 +6,7 @@ Contexts that silently do nothing are the commonest mistake with hidden dynamics
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.checked import ConfigError
+from pdvf.config import Config
 from pdvf.engines import Engine, make_engine
 from pdvf.families.base import Array, Family
 
@@ -37,11 +38,13 @@ class Played(NamedTuple):
     alive: np.ndarray
 
 
-def check_family(family: Family, seed: int = 0, engine: str = "auto") -> list[Finding]:
-    """Everything that was found, the first that is bad being the first to mend."""
+def check_family(
+    family: Family, seed: int = 0, engine: str = "auto", presets: Mapping[str, Config] | None = None
+) -> list[Finding]:
+    """Everything that was found, the first that is bad being the first to mend; and how long presets would take."""
     found: list[Finding] = []
     try:
-        found.extend(_findings(family, seed, engine))
+        found.extend(_findings(family, seed, engine, presets or {}))
     except ConfigError as error:
         found.append(Finding("environments", False, str(error)))
     except Exception as error:
@@ -52,7 +55,7 @@ def check_family(family: Family, seed: int = 0, engine: str = "auto") -> list[Fi
     return found
 
 
-def _findings(family: Family, seed: int, name: str) -> Iterator[Finding]:
+def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config]) -> Iterator[Finding]:
     train, test = family.train(seed), family.test(seed)
     sizes = f"{len(train.numbers)} for training, {len(test.numbers)} for testing"
     contexts = np.concatenate([train.contexts, test.contexts])
@@ -76,7 +79,12 @@ def _findings(family: Family, seed: int, name: str) -> Iterator[Finding]:
     yield from _contexts(family, one, contexts, train.numbers + test.numbers)
     yield _hidden(engine, contexts, seed)
     yield _ends(engine, contexts, seed)
-    yield _speed(engine, contexts, steps, seed)
+    rate = _speed(engine, contexts, steps, seed)
+    yield Finding("speed", True, f"{rate:,.0f} steps/s of the environments alone")
+    for preset, config in presets.items():
+        count = simulated_steps(config, len(train.numbers), len(test.numbers))
+        words = f"{_long(count / rate)} of simulation ({count / 1e6:,.2g} million steps), learning comes on top"
+        yield Finding(f"  {preset}", True, words)
 
 
 def _contexts(family: Family, played: Played, contexts: np.ndarray, numbers: tuple[int, ...]) -> Iterator[Finding]:
@@ -137,14 +145,35 @@ def _ends(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
     return Finding("episodes", not too_short, words + (", too short to probe" if too_short else ""))
 
 
-def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> Finding:
+def simulated_steps(config: Config, train: int, test: int) -> int:
+    """Environment steps of all phases, with so many environments for training and for testing."""
+    horizon, value, seeds = config.environment.horizon, config.value, config.policy_seeds
+    kept = config.ppo.checkpoints * train * seeds
+    optima = value.stages * train * value.probes * (train + 1)
+    episodes = kept * train * config.collect.episodes
+    episodes += config.model_seeds * (8 * kept * value.decoder_rounds + optima)
+    episodes += config.model_seeds * (2 * kept + value.interpolations + value.uniform) * train
+    episodes += ((train + test) * seeds + 4 * config.model_seeds * config.evaluate.episodes) * (train + test)
+    return (train + test) * seeds * config.ppo.steps + episodes * horizon
+
+
+def _long(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.0f} h"
+    )
+
+
+def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> float:
     rows = np.tile(contexts, (max(1, 128 // contexts.shape[0]), 1))
     program = _program(engine, rows, steps)
     jax.block_until_ready(program(jax.random.key(seed)))
     began = time.perf_counter()
     jax.block_until_ready(program(jax.random.key(seed + 1)))
-    rate = rows.shape[0] * steps / (time.perf_counter() - began)
-    return Finding("speed", True, f"{rate:,.0f} steps/s of the environments alone")
+    return rows.shape[0] * steps / (time.perf_counter() - began)
 
 
 def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array) -> Played:

@@ -353,8 +353,9 @@ def _check_family(rest: list[str]) -> int:
     from pdvf.check_family import check_family, table
     from pdvf.families import make_family
 
-    family = make_family(preset(rest[0], "quick"))
-    found = check_family(family, given.seed, given.engine)
+    presets = {name: preset(rest[0], name) for name in PRESETS if name != "best"}
+    family = make_family(presets["quick"])
+    found = check_family(family, given.seed, given.engine, presets)
     print(table(family, found))
     return 0 if all(finding.good for finding in found) else 1
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 from pdvf.adapt import Adapter
 from pdvf.families.base import Array, Family
 from pdvf.phases.problem import PROBE_NOISE, Problem, transfer
+from pdvf.reports.statistics import rank_correlation
 from pdvf.rl.networks import Actor
 
 SAMPLE = 256
@@ -54,10 +54,11 @@ class Finding(NamedTuple):
 
 def measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) -> Measured:
     """Plays what there is in the training environments; `policies` [K, E, seeds, ...], `adapter` of one model."""
-    return Measured(*(np.asarray(x) for x in jax.jit(lambda p, a: _measure(problem, p, a, key))(policies, adapter)))
+    played = jax.jit(lambda p, a: _measure(problem, p, a, key))(policies, adapter)
+    return Measured(**{name: np.asarray(x) for name, x in played.items()})
 
 
-def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) -> Measured:
+def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) -> dict[str, Array]:
     engine, body = problem.engine, adapter.body
     contexts = jnp.asarray(problem.contexts)
     count, seeds, kept = contexts.shape[0], policies.log_std.shape[2], policies.log_std.shape[0]
@@ -96,25 +97,26 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
     usual, _ = jax.vmap(adapter.choose)(probed.s0, jnp.repeat(adapter.train_z_d, EPISODES, axis=0))
     nearness = jnp.max(jnp.abs(inferred @ adapter.train_z_pi.T), axis=1)
     noisy = body.begin(engine, jnp.repeat(contexts, PROBES, axis=0), keys[4], PROBE_NOISE).z_d
-    return Measured(
-        own=jnp.max(at_home, axis=1),
-        hindsight=jnp.max(played, axis=0),
-        decoded=sampled[:count][places, places],
-        known=jnp.max(sampled, axis=0),
-        ranked=sampled[jnp.argmax(predicted, axis=0), places],
-        optimal=play_each(usual),
-        adapted=play_each(inferred),
-        sampled=sampled,
-        predicted=predicted,
-        nearness=jnp.mean(nearness.reshape(count, EPISODES), axis=1),
-        z_d=noisy.reshape(count, PROBES, -1),
-    )  # type: ignore[arg-type]
+    return {
+        "own": jnp.max(at_home, axis=1),
+        "hindsight": jnp.max(played, axis=0),
+        "decoded": sampled[:count][places, places],
+        "known": jnp.max(sampled, axis=0),
+        "ranked": sampled[jnp.argmax(predicted, axis=0), places],
+        "optimal": play_each(usual),
+        "adapted": play_each(inferred),
+        "sampled": sampled,
+        "predicted": predicted,
+        "nearness": jnp.mean(nearness.reshape(count, EPISODES), axis=1),
+        "z_d": noisy.reshape(count, PROBES, -1),
+    }
 
 
 def findings(family: Family, contexts: np.ndarray, measured: Measured) -> list[Finding]:
     """The five numbers, in the order in which a return is lost."""
     m = measured
-    ranks = [scipy.stats.spearmanr(p, r).statistic for p, r in zip(m.predicted.T, m.sampled.T, strict=True)]
+    ranks = [rank_correlation(p, r) for p, r in zip(m.predicted.T, m.sampled.T, strict=True)]
+    known = [rank for rank in ranks if rank is not None]
     size = max(float(np.abs(m.own).mean()), 1e-9)
     return [
         Finding(
@@ -131,7 +133,7 @@ def findings(family: Family, contexts: np.ndarray, measured: Measured) -> list[F
         ),
         Finding(
             "ranking",
-            float(np.nanmean(ranks)),
+            float(np.mean(known)) if known else float("nan"),
             "rank correlation of W's predictions and returns over policies",
             float((m.known - m.ranked).mean()),
         ),
