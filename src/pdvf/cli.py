@@ -293,6 +293,9 @@ def _run_phase(store, name: str, progress) -> None:
 
 def _diagnose(rest: list[str]) -> int:
     given = tyro.cli(DiagnoseArguments, prog="pdvf diagnose", args=rest)
+    from pdvf.parallel import use_all_cores
+
+    use_all_cores()
     import jax
 
     from pdvf import diagnose, pipeline
