@@ -37,7 +37,12 @@ def made_up(**returns: float) -> Measured:
     arrays: dict[str, Any] = {name: np.full(9, level) for name, level in (levels | returns).items()}
     sampled = rng.normal(size=(20, 9))
     return Measured(
-        **arrays, sampled=sampled, predicted=2 * sampled + 1, nearness=np.full(9, 0.9), z_d=rng.normal(size=(9, 3, 4))
+        **arrays,
+        sampled=sampled,
+        predicted=2 * sampled + 1,
+        lowest=np.zeros(9),
+        nearness=np.full(9, 0.9),
+        z_d=rng.normal(size=(9, 3, 4)),
     )
 
 
@@ -78,8 +83,9 @@ def test_measured_in_the_training_environments_of_a_tiny_run():
         adapter = Adapter(body, value, scale, bank[:count], bank)
         measured = measure(problem, policies, adapter, jax.random.key(1))
     assert measured.own.shape == (count,)
-    assert (measured.own <= measured.hindsight + 1e-6).all()
+    assert (measured.own <= measured.hindsight + 1e-6).all()  # the ship's episodes are all alike
     assert (measured.ranked <= measured.known + 1e-6).all()
+    np.testing.assert_array_equal(measured.lowest, 0.0)
     assert (measured.nearness <= 1 + 1e-5).all()
     assert all(np.isfinite(x).all() for x in measured)
     assert len(png(diagnosis.draw(family.train(0).numbers, measured._asdict()))) > 10_000

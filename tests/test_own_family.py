@@ -106,6 +106,30 @@ def test_episodes_under_vmap_do_not_disturb_each_other():
         np.testing.assert_array_equal(together[i], jax.jit(one)(keys[i]))
 
 
+def test_the_step_is_a_function_of_its_arguments():
+    """One episode is continued in two ways, twice, and by an engine that has never met it."""
+    family = make()
+    engine = make_engine(family)
+    contexts = jnp.tile(jnp.asarray(family.train(0).contexts[:1]), (2, 1))
+    started, _ = engine.reset(jnp.tile(jax.random.key(0), 2), contexts)  # the same start, the same token
+    half = jnp.array([[0.5], [0.5]])
+    for _ in range(3):
+        started, _ = engine.step(contexts, started, half)
+    both = jnp.array([[1.0], [-1.0]])
+    first = engine.step(contexts, started, both)[1]
+    assert not np.array_equal(first.observation[0], first.observation[1])
+    for other in (engine, make_engine(family)):  # the second has to play the history again
+        again = other.step(contexts, started, both)[1]
+        jax.tree.map(np.testing.assert_array_equal, again, first)
+    turned = engine.step(contexts, started, both[::-1])[1]
+    np.testing.assert_array_equal(turned.observation, first.observation[::-1])
+    environment = Push({"force": float(contexts[0, 0])})
+    environment.reset(seed=int(started.start[0]))
+    for action in (0.5, 0.5, 0.5, 1.0):
+        observation, _, _, _, _ = environment.step(np.array([action], np.float32))
+    np.testing.assert_allclose(first.observation[0], observation, rtol=1e-6)
+
+
 # Names on the command line
 
 

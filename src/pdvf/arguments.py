@@ -141,3 +141,15 @@ class ReproduceArguments:
     """Seed of everything that is random."""
     quiet: bool = False
     """Show no progress."""
+
+
+@dataclass(frozen=True)
+class PretrainedArguments:
+    """Plays a model that `pdvf export` wrote in the test environments of its family."""
+
+    pretrained: str
+    """The file, or the name of a model that comes with the package."""
+    episodes: int = 10
+    """Episodes in each test environment."""
+    seed: int = 0
+    """Seed of the first episode's start."""

@@ -83,7 +83,7 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
     yield Finding("speed", True, f"{rate:,.0f} steps/s of the environments alone")
     for preset, config in presets.items():
         count = simulated_steps(config, len(train.numbers), len(test.numbers))
-        words = f"{_long(count / rate)} of simulation ({count / 1e6:,.2g} million steps), learning comes on top"
+        words = f"about {_long(count / rate)} of simulation ({count / 1e6:,.2g} million steps), learning comes on top"
         yield Finding(f"  {preset}", True, words)
 
 
@@ -146,7 +146,7 @@ def _ends(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
 
 
 def simulated_steps(config: Config, train: int, test: int) -> int:
-    """Environment steps of all phases, with so many environments for training and for testing."""
+    """Environment steps of all phases but for a few of the evaluation, with so many environments for each purpose."""
     horizon, value, seeds = config.environment.horizon, config.value, config.policy_seeds
     kept = config.ppo.checkpoints * train * seeds
     optima = value.stages * train * value.probes * (train + 1)

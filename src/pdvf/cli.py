@@ -8,6 +8,7 @@ pdvf reproduce [FAMILY ...] --preset paper       every family and method of the 
 pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
                                                 searches options on training environments
 pdvf train|collect|embed|fit|evaluate RUN       one phase
+pdvf evaluate --pretrained FILE                 plays what `pdvf export` wrote in the test environments
 pdvf report RUN                                 figures and RUN/report.html
 pdvf diagnose RUN                               what holds a trained PD-VF back, in five numbers
 pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
@@ -24,7 +25,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import tyro
 
@@ -36,6 +37,7 @@ from pdvf.arguments import (
     ExportArguments,
     FamilyArguments,
     PhaseArguments,
+    PretrainedArguments,
     ReproduceArguments,
     RunArguments,
     SweepArguments,
@@ -43,6 +45,9 @@ from pdvf.arguments import (
 from pdvf.config import ENVIRONMENT_OPTIONS, Config, ConfigError, from_dict, to_dict
 from pdvf.presets import PRESETS, preset
 from pdvf.runs.errors import RunError
+
+if TYPE_CHECKING:
+    from pdvf.methods import Method
 
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
 FAMILIES = {
@@ -136,8 +141,11 @@ def _reproduce(rest: list[str]) -> int:
         if family not in ENVIRONMENT_OPTIONS:
             raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(ENVIRONMENT_OPTIONS)}")
     from pdvf import comparison, reproduce
+    from pdvf.families.mujoco import need
 
     methods = comparison.find_methods(given.methods)
+    if families != ("spaceship",):
+        need("mujoco", "mujoco", "this reproduction")
     command = _command("reproduce", rest)
 
     def status() -> None:
@@ -149,10 +157,10 @@ def _reproduce(rest: list[str]) -> int:
             _execute(folder, config, command, (phase,), given.quiet)
             status()
         for method in methods:
-            _execute(folder, config, command, (), given.quiet, (method.name,), report=False)
+            _execute(folder, config, command, (), given.quiet, (method,), report=False)
             status()
         _execute(folder, config, command, ("report",), given.quiet)
-    print(f"all tables and figures: {reproduce.write_index(given.out, families)}")
+        print(f"all tables and figures: {reproduce.write_index(given.out)}")
     return 0
 
 
@@ -218,8 +226,18 @@ def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
 
 
 def _phase(name: str, rest: list[str]) -> int:
+    if name == "evaluate" and any(word.startswith("--pretrained") for word in rest):
+        return _pretrained(rest)
     given = tyro.cli(PhaseArguments, prog=f"pdvf {name}", args=rest, description=PHASE_HELP[name])
     _execute(given.run, None, _command(name, rest), (name,), given.quiet)
+    return 0
+
+
+def _pretrained(rest: list[str]) -> int:
+    given = tyro.cli(PretrainedArguments, prog="pdvf evaluate", args=rest)
+    from pdvf import pretrained
+
+    print(pretrained.table(*pretrained.play(pretrained.find(given.pretrained), given.episodes, given.seed)))
     return 0
 
 
@@ -239,7 +257,7 @@ def _execute(
     command: str,
     phases: Sequence[str],
     quiet: bool,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[str | Method] | None = None,
     report: bool = True,
 ) -> None:
     """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are."""
@@ -251,13 +269,15 @@ def _execute(
 
     chosen = None if methods is None else comparison.find_methods(methods)
     store = RunStore.open(folder) if config is None else RunStore.create(folder, to_dict(config), command)
+    problem = pipeline.Problem(from_dict(store.config))
+    if chosen is not None:
+        chosen = comparison.suited(chosen, problem.engine.family, bool(methods))
     with store.lock():
         progress = make_progress(quiet)
         for name in phases:
             if name != "report":
                 _run_phase(store, name, progress)
         if chosen is not None:
-            problem = pipeline.Problem(from_dict(store.config))
             comparison.compare(store, problem, chosen, progress)
             comparison.write_returns(store, problem)
         if report and (chosen is not None or "report" in phases):
@@ -301,6 +321,7 @@ def _diagnose(rest: list[str]) -> int:
     from pdvf import diagnose, pipeline
     from pdvf.reports import diagnosis
     from pdvf.reports.style import png
+    from pdvf.runs.files import to_json
 
     store, problem, adapter = _one_model(given.run, given.model, "diagnose")
     policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
@@ -309,7 +330,7 @@ def _diagnose(rest: list[str]) -> int:
     found = diagnose.findings(family, problem.contexts, measured)
     figure = diagnosis.draw(family.train(problem.config.seed).numbers, measured._asdict())
     with store.lock():
-        store.write_text("diagnosis.json", json.dumps(diagnose.as_data(found, measured), indent=2) + "\n")
+        store.write_bytes("diagnosis.json", to_json(diagnose.as_data(found, measured)))
         store.write_bytes("figures/diagnosis.png", png(figure))
     print(f"{given.run}, model {given.model}:")
     print(diagnose.table(found, measured))
@@ -365,11 +386,12 @@ def _check_family(rest: list[str]) -> int:
 
 def _export(rest: list[str]) -> int:
     given = tyro.cli(ExportArguments, prog="pdvf export", args=rest)
-    from pdvf.export import export
+    from pdvf.export import export, measured
     from pdvf.runs.files import write_file
 
-    _, problem, adapter = _one_model(given.run, given.model, "export")
+    store, problem, adapter = _one_model(given.run, given.model, "export")
     about = {"model": given.model, "seed": problem.config.seed, "pdvf": __version__}
+    about["measured"] = measured(store.folder / "returns.csv", given.model)
     write_file(given.file, export(adapter, problem.engine.family, about))
     print(f"{given.file}: {given.file.stat().st_size / 1e6:.1f} MB; load it with pdvf.runtime.Adapter.load")
     return 0

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.config import ConfigError
-from pdvf.families.base import Array
+from pdvf.families.base import Array, Family
 from pdvf.methods import METHODS, Method, agent_artefact, play_everywhere
 from pdvf.parallel import spread
 from pdvf.pipeline import Problem, Row, artefact_shapes, return_rows
@@ -32,7 +32,7 @@ from pdvf.runs import Progress, RunStore, run_phase
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 
 
-def find_methods(words: Sequence[str]) -> list[Method]:
+def find_methods(words: Sequence[str | Method]) -> list[Method]:
     """Methods by name or from a Python file, all of them for no words; those that others need come first."""
     found: dict[str, Method] = {}
 
@@ -43,9 +43,21 @@ def find_methods(words: Sequence[str]) -> list[Method]:
         found.setdefault(method.name, method)
 
     for word in words or METHODS:
+        if isinstance(word, Method):
+            add(word)
+            continue
         for method in _from_file(Path(word)) if word.endswith(".py") else [_named(word)]:
             add(method)
     return list(found.values())
+
+
+def suited(methods: Sequence[Method], family: Family, asked: bool) -> list[Method]:
+    """Methods that can be used with a family; one that was asked for and cannot is an error."""
+    reasons = {method.name: method.unsuited(family) for method in methods}
+    for name, reason in reasons.items():
+        if asked and reason:
+            raise ConfigError(f"the method {name!r} cannot be used: {reason}; mend that or leave it out of --methods")
+    return [method for method in methods if not reasons[method.name]]
 
 
 def _named(name: str) -> Method:

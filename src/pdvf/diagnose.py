@@ -24,7 +24,7 @@ SAMPLE = 256
 PROBES = 8
 """Probings of each environment from which the context is regressed."""
 EPISODES = 4
-"""Episodes behind each mean return."""
+"""Episodes of everything that is played: half of them choose the best of many, the others say what it is worth."""
 
 
 class Measured(NamedTuple):
@@ -39,6 +39,7 @@ class Measured(NamedTuple):
     adapted: np.ndarray  # W's optimum under the inferred z_d: PD-VF itself
     sampled: np.ndarray  # [N, E] returns of the sampled embeddings
     predicted: np.ndarray  # [N, E] W's predictions of them
+    lowest: np.ndarray  # the lowest return that W was trained on, from which shares are counted
     nearness: np.ndarray  # [E] |cosine| of the optimum and the nearest embedding of a training policy
     z_d: np.ndarray  # [E, P, d]
 
@@ -65,15 +66,15 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
     keys = jax.random.split(key, 8)
     repeated = jnp.repeat(contexts, EPISODES, axis=0)
 
-    def mean(returns: Array) -> Array:
-        """[..., E * J] to means [..., E]."""
-        return jnp.mean(returns.reshape(*returns.shape[:-1], count, EPISODES), axis=-1)
+    def halves(returns: Array) -> tuple[Array, Array]:
+        """[..., E * J] to means [..., E] of the episodes that choose and of those that count."""
+        each = returns.reshape(*returns.shape[:-1], count, EPISODES)
+        return jnp.mean(each[..., : EPISODES // 2], axis=-1), jnp.mean(each[..., EPISODES // 2 :], axis=-1)
 
     finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)  # [E * seeds, ...]
-    played = mean(transfer(engine, repeated, finished, keys[0]))  # [E * seeds, E]
+    chosen_by, played = halves(transfer(engine, repeated, finished, keys[0]))  # [E * seeds, E]
     places = jnp.arange(count)
-    at_home = played.reshape(count, seeds, count)[places, :, places]  # [E, seeds]
-    best = jnp.argmax(at_home, axis=1)
+    best = jnp.argmax(chosen_by.reshape(count, seeds, count)[places, :, places], axis=1)  # seed of each environment
 
     bank = adapter.train_z_pi.reshape(-1, count, adapter.train_z_pi.shape[-1])  # [C, E, e], finished policies last
     rows = ((kept - 1) * count + places) * seeds + best
@@ -82,15 +83,15 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
     sample = jnp.concatenate([experts, drawn])
     probed = body.begin(engine, repeated, keys[2])
 
-    def play(z_pi: Array) -> Array:
+    def play(z_pi: Array) -> tuple[Array, Array]:
         """Mean returns [E] of an embedding [e]."""
-        return mean(body.finish(engine, repeated, probed, jnp.tile(z_pi, (repeated.shape[0], 1)), keys[3])[0])
+        return halves(body.finish(engine, repeated, probed, jnp.tile(z_pi, (repeated.shape[0], 1)), keys[3])[0])
 
     def play_each(z_pi: Array) -> Array:
         """Mean returns [E] of embeddings [E * J, e], each in its own episode."""
-        return mean(body.finish(engine, repeated, probed, z_pi, keys[3])[0])
+        return halves(body.finish(engine, repeated, probed, z_pi, keys[3])[0])[1]
 
-    sampled = jax.lax.map(play, sample, batch_size=32)
+    known_by, sampled = jax.lax.map(play, sample, batch_size=32)
     s0, z_d = (x.reshape(count, EPISODES, -1)[:, 0] for x in (probed.s0, probed.z_d))
     predicted = jax.vmap(lambda z: jax.vmap(adapter.predict, in_axes=(0, None, 0))(s0, z, z_d))(sample)
     inferred, _ = jax.vmap(adapter.choose)(probed.s0, probed.z_d)
@@ -98,15 +99,16 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
     nearness = jnp.max(jnp.abs(inferred @ adapter.train_z_pi.T), axis=1)
     noisy = body.begin(engine, jnp.repeat(contexts, PROBES, axis=0), keys[4], PROBE_NOISE).z_d
     return {
-        "own": jnp.max(at_home, axis=1),
-        "hindsight": jnp.max(played, axis=0),
+        "own": played[places * seeds + best, places],
+        "hindsight": played[jnp.argmax(chosen_by, axis=0), places],
         "decoded": sampled[:count][places, places],
-        "known": jnp.max(sampled, axis=0),
+        "known": sampled[jnp.argmax(known_by, axis=0), places],
         "ranked": sampled[jnp.argmax(predicted, axis=0), places],
         "optimal": play_each(usual),
         "adapted": play_each(inferred),
         "sampled": sampled,
         "predicted": predicted,
+        "lowest": jnp.tile(adapter.scale.low, count),
         "nearness": jnp.mean(nearness.reshape(count, EPISODES), axis=1),
         "z_d": noisy.reshape(count, PROBES, -1),
     }
@@ -117,7 +119,7 @@ def findings(family: Family, contexts: np.ndarray, measured: Measured) -> list[F
     m = measured
     ranks = [rank_correlation(p, r) for p, r in zip(m.predicted.T, m.sampled.T, strict=True)]
     known = [rank for rank in ranks if rank is not None]
-    size = max(float(np.abs(m.own).mean()), 1e-9)
+    above = max(float((m.own - m.lowest).mean()), 1e-9)
     return [
         Finding(
             "experts",
@@ -127,8 +129,8 @@ def findings(family: Family, contexts: np.ndarray, measured: Measured) -> list[F
         ),
         Finding(
             "decoder",
-            float(m.decoded.mean()) / size,
-            "return of that policy's embedding, decoded, as a share of its own",
+            float((m.decoded - m.lowest).mean()) / above,
+            "return of that policy's embedding, decoded, as a share of its own (0: the worst that W knows)",
             float((m.hindsight - m.known).mean()),
         ),
         Finding(
@@ -159,9 +161,9 @@ def context_r2(family: Family, contexts: np.ndarray, z_d: np.ndarray) -> float:
     """
     columns = []
     for name, column in zip(family.context_names, contexts.T, strict=True):
-        columns += [np.cos(column), np.sin(column)] if name == "angle" else [column]
-    targets = np.stack(columns, axis=1)
-    targets = targets[:, targets.std(axis=0) > 1e-9]
+        columns += [np.cos(column), np.sin(column)] if "angle" in name else [column / max(column.std(), 1e-9)]
+    targets = np.stack(columns, axis=1).astype(np.float64)
+    targets = targets[:, targets.std(axis=0) > 1e-6]
     environments, probes, _ = z_d.shape
     if targets.shape[1] == 0 or environments < 3:
         return float("nan")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -35,6 +37,18 @@ def export(adapter: Adapter, family: Family, about: dict[str, Any]) -> bytes:
         **about,
     }
     return save(weights(adapter, family), metadata={"about": json.dumps(described)})
+
+
+def measured(returns: Path, model: int) -> dict[str, float]:
+    """Mean honest return of one model in each test environment, by number, from a run's table of returns."""
+    if not returns.is_file():
+        return {}
+    found: dict[str, list[float]] = {}
+    with returns.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if (row["split"], row["method"], row["protocol"], row["seed"]) == ("test", "pd-vf", "honest", str(model)):
+                found.setdefault(row["environment"], []).append(float(row["return"]))
+    return {number: sum(values) / len(values) for number, values in found.items()}
 
 
 def weights(adapter: Adapter, family: Family) -> dict[str, np.ndarray]:

@@ -61,13 +61,15 @@ def _arrange(scene: Any, variant: Any, data: Any) -> None:
 
 def _canvas(width: int, height: int) -> Any:
     """Somewhere to draw: what MUJOCO_GL names, else OSMesa or EGL, whichever is there."""
-    wanted = os.environ.get("MUJOCO_GL", "").lower()
+    wanted, platform = os.environ.get("MUJOCO_GL", "").lower(), os.environ.get("PYOPENGL_PLATFORM")
     reasons = []
     for name in (wanted,) if wanted in ("osmesa", "egl", "glfw") else ("osmesa", "egl"):
         try:
             return library(name).GLContext(width, height)
         except Exception as error:  # each library fails in its own way
             reasons.append(f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+            if platform is None:
+                os.environ.pop("PYOPENGL_PLATFORM", None)  # which the one that failed has set
     raise ConfigError(
         f"cannot draw without a screen ({'; '.join(reasons)}): install Debian's libosmesa6 or libegl1; "
         "everything but pictures works without"

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from pdvf.config import ENVIRONMENT_OPTIONS
 from pdvf.methods import METHODS, Method
 from pdvf.pipeline import PHASES
 from pdvf.reports.data import read_run
@@ -50,8 +51,12 @@ def _of_family(out: Path, family: str, methods: Sequence[Method]) -> list[Part]:
 
     def part(name: str, artefacts: Sequence[str]) -> Part:
         done = store is not None and all(store.has(artefact) for artefact in artefacts)
-        seconds = store.info(artefacts[0]).get("seconds") if store is not None and done else None
-        return Part(family, name, done, seconds)
+        if store is None or not done:
+            return Part(family, name, False, None)
+        apart = artefacts[:1] if name in PHASES else artefacts  # every artefact of a phase holds the time of all
+        seconds = [store.info(artefact).get("seconds") for artefact in apart]
+        known = [second for second in seconds if second is not None]
+        return Part(family, name, True, sum(known) if known else None)
 
     phases = [part(name, tuple(spec.leaves)) for name, spec in PHASES.items()]
     return phases + [part(m.name, (f"agent-{m.name}", f"returns-{m.name}")) for m in methods]
@@ -88,10 +93,10 @@ def _shown(part: Part) -> str:
     return "done" if part.seconds is None else f"{part.seconds:.0f} s"
 
 
-def write_index(out: Path, families: Sequence[str]) -> Path:
-    """Writes index.html from the reports of families that are finished."""
+def write_index(out: Path) -> Path:
+    """Writes index.html from the families that have a report, whichever command made them."""
     sections = []
-    for family in families:
+    for family in (name for name in ENVIRONMENT_OPTIONS if (out / name / "report.html").is_file()):
         run = read_run(RunStore.open(out / family))
         sections.append(f'<h2>{escape(family)}</h2><p><a href="{family}/report.html">the whole report</a></p>')
         sections.append(headline(run))

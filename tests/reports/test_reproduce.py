@@ -37,7 +37,8 @@ def test_what_is_done_and_what_is_left(tmp_path):
 def test_one_page_for_all_families(tmp_path):
     store = make_run(tmp_path / "spaceship", ("pd-vf", "ppo-env", "nn", "rl2"))
     store.write_bytes("figures/test_baselines.png", b"picture")
-    page = write_index(tmp_path, ("spaceship",)).read_text()
+    store.write_text("report.html", "<p>of the family</p>")
+    page = write_index(tmp_path).read_text()
     assert "Figure 4: baselines" in page
     assert "Figure 5" not in page  # no such figure was drawn
     assert "PD-VF minus it" in page

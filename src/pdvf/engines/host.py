@@ -1,16 +1,18 @@
 """Environments of Gymnasium, stepped in Python on the host: for families of the user's own.
 
-Such an environment keeps its state to itself, so an engine that is a pure function of its arguments cannot hold it. A
-state here is a token: which start an episode has, how far it is, and a number that tells it from all others. The host
-keeps one environment for every token it has met. What follows from that:
+Such an environment keeps its state to itself, so a state here says how to get there: the start of the episode and the
+actions since. The host keeps the environments of episodes under way at hand, under a fingerprint of their history, and
+plays a history again from its start where none is. So the step is a function of its arguments, as it must be: an
+episode can be continued in two ways, and a run that was stopped goes on to the same numbers, if environments do the
+same after the same seed and actions (`pdvf check-family` looks).
 
-- A start is one of `STARTS` seeds for each context; observations at the start are known beforehand and no call of the
-  host is needed to begin an episode.
-- An episode whose environment is gone (a run that was stopped goes on) begins anew from the same start.
+A start is one of `STARTS` seeds for each context; observations at the start are known beforehand, and no call of the
+host is needed to begin an episode.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -32,7 +34,8 @@ FAULTS: list[str] = []
 class Token(NamedTuple):
     """n episodes."""
 
-    number: Array  # [n] tells an episode from all others
+    history: Array  # [n, T, a] actions so far
+    mark: Array  # [n, 2] fingerprint of start and history, two words
     start: Array  # [n] which of the starts
     time: Array  # [n] steps made
     over: Array  # [n] whether the environment has ended the episode
@@ -49,31 +52,31 @@ class HostEngine:
 
     def reset(self, keys: Array, contexts: Array) -> tuple[Token, Array]:
         """States and observations [n, o] at the start of an episode."""
-
-        def draw(key: Array) -> tuple[Array, Array]:
-            start_key, number_key = jax.random.split(key)
-            return jax.random.randint(start_key, (), 0, STARTS), jax.random.randint(number_key, (), 0, 2**31 - 1)
-
-        start, number = jax.vmap(draw)(keys)
+        start = jax.vmap(lambda key: jax.random.randint(key, (), 0, STARTS))(keys)
         known = jnp.asarray(np.asarray(self.contexts, np.float32))
         row = jnp.argmin(jnp.sum((jnp.asarray(contexts)[:, None] - known[None]) ** 2, axis=-1), axis=-1)
         observation = jnp.asarray(self._host.starts)[row, start]
         nothing = jnp.zeros_like(start)
-        return Token(number, start, nothing, nothing.astype(bool), observation), observation
+        history = jnp.zeros((start.shape[0], self.family.horizon, self.family.action.size))
+        mark = jnp.stack([start, nothing], axis=-1).astype(jnp.uint32)
+        return Token(history, mark, start, nothing, nothing.astype(bool), observation), observation
 
     def step(self, contexts: Array, states: Token, actions: Array) -> tuple[Token, Outcome]:
         """States and outcomes after actions [n, a]."""
         box = self.family.action
         actions = jnp.clip(actions, box.low, box.high)
-        shape = states.number.shape
+        shape = states.start.shape
         result = (
+            jax.ShapeDtypeStruct(states.mark.shape, jnp.uint32),
             jax.ShapeDtypeStruct(states.observation.shape, jnp.float32),
             jax.ShapeDtypeStruct(shape, jnp.float32),
             jax.ShapeDtypeStruct(shape, bool),
         )
         arguments = (jnp.asarray(contexts), *states, actions)
-        observation, reward, over = jax.pure_callback(self._host.step, result, *arguments, vmap_method="broadcast_all")
-        following = Token(states.number, states.start, states.time + 1, states.over | over, observation)
+        made = jax.pure_callback(self._host.step, result, *arguments, vmap_method="broadcast_all")
+        mark, observation, reward, over = made
+        history = jax.vmap(lambda h, t, a: h.at[t].set(a))(states.history, states.time, actions)
+        following = Token(history, mark, states.start, states.time + 1, states.over | over, observation)
         return following, Outcome(observation, reward, over)
 
     @cached_property
@@ -81,12 +84,17 @@ class HostEngine:
         return _Host(self.family, self.contexts)
 
 
-class _Live(NamedTuple):
-    """An environment in the middle of an episode."""
+Key = tuple[bytes, bytes]
+"""A context and the mark of a history in it."""
 
-    environment: Any
-    context: bytes
-    time: int
+
+class _Made(NamedTuple):
+    """What a step gave."""
+
+    mark: np.ndarray
+    observation: np.ndarray
+    reward: np.float32
+    ended: bool
 
 
 class _Host:
@@ -96,7 +104,7 @@ class _Host:
         self.family = family
         self._lock = threading.Lock()
         self._idle: dict[bytes, list[Any]] = {}
-        self._live: OrderedDict[int, _Live] = OrderedDict()
+        self._live: OrderedDict[Key, Any] = OrderedDict()  # environments by the history they have gone through
         self._most = 1024
         self.starts = np.stack([self._starts(np.asarray(context, np.float32)) for context in contexts])
 
@@ -106,32 +114,51 @@ class _Host:
         self._idle.setdefault(context.tobytes(), []).append(environment)
         return np.stack(made)
 
-    def step(self, contexts: Any, number: Any, start: Any, time: Any, over: Any, observation: Any, actions: Any):
+    def step(self, contexts: Any, history: Any, mark: Any, start: Any, time: Any, over: Any, seen: Any, actions: Any):
         """One step of every episode that is not over: arguments [..., ...] as JAX hands them over."""
-        lead = np.asarray(number).shape
+        lead = np.asarray(start).shape
         count = int(np.prod(lead))
-        rows = [np.asarray(x).reshape(count, -1) for x in (contexts, number, start, time, over, actions)]
-        contexts, number, start, time, over, actions = rows
-        seen = np.array(observation, np.float32).reshape(count, -1)
-        reward, ended = np.zeros(count, np.float32), over[:, 0].copy()
+        contexts = np.ascontiguousarray(contexts, np.float32).reshape(count, -1)
+        actions = np.ascontiguousarray(actions, np.float32).reshape(count, -1)
+        histories = np.asarray(history).reshape(count, -1, actions.shape[1])
+        start, time, over = (np.asarray(x).reshape(count) for x in (start, time, over))
+        mark, seen = np.array(mark, np.uint32).reshape(count, 2), np.array(seen, np.float32).reshape(count, -1)
+        reward, ended = np.zeros(count, np.float32), over.copy()
         with self._lock:
             self._most = max(self._most, 3 * count)
-            for i in np.flatnonzero(~over[:, 0]):
-                token, context = int(number[i, 0]), np.ascontiguousarray(contexts[i], np.float32).tobytes()
-                live = self._live.pop(token, None)
-                if live is None or live.time != time[i, 0] or live.context != context:
-                    environment = self._take(context) if live is None or live.context != context else live.environment
-                    self._reset(environment, context, int(start[i, 0]))
-                    live = _Live(environment, context, int(time[i, 0]))
-                seen[i], reward[i], ended[i] = self._step(live, actions[i])
-                if ended[i] or live.time + 1 >= self.family.horizon:
-                    self._idle.setdefault(context, []).append(live.environment)
-                else:
-                    self._live[token] = live._replace(time=live.time + 1)
+            known: dict[tuple[Key, bytes], _Made] = {}  # rows that do the same are played once
+            for i in np.flatnonzero(~over):
+                key, action = (contexts[i].tobytes(), mark[i].tobytes()), actions[i].tobytes()
+                made = known.get((key, action))
+                if made is None:
+                    past = histories[i, : time[i]]
+                    made = known[key, action] = self._advance(key, int(start[i]), past, actions[i])
+                mark[i], seen[i], reward[i], ended[i] = made
             while len(self._live) > self._most:  # episodes that nobody goes on with
-                _, old = self._live.popitem(last=False)
-                self._idle.setdefault(old.context, []).append(old.environment)
-        return seen.reshape(*lead, -1), reward.reshape(lead), ended.reshape(lead)
+                (context, _), environment = self._live.popitem(last=False)
+                self._idle.setdefault(context, []).append(environment)
+        shaped = mark.reshape(*lead, 2), seen.reshape(*lead, -1)
+        return *shaped, reward.reshape(lead), ended.reshape(lead)
+
+    def _advance(self, key: Key, start: int, past: np.ndarray, action: np.ndarray) -> _Made:
+        """One step of the environment that has this history; if there is none, one goes through it now."""
+        context, mark = key
+        environment = self._live.pop(key, None)
+        if environment is None:
+            environment = self._take(context)
+            self._reset(environment, context, start)
+            for earlier in past:
+                self._step(environment, context, earlier)
+        observation, reward, ended = self._step(environment, context, action)
+        following = hashlib.blake2b(mark + action.tobytes(), digest_size=8).digest()
+        if ended or len(past) + 1 >= self.family.horizon:
+            self._idle.setdefault(context, []).append(environment)
+        else:
+            displaced = self._live.pop((context, following), None)
+            if displaced is not None:
+                self._idle.setdefault(context, []).append(displaced)
+            self._live[context, following] = environment
+        return _Made(np.frombuffer(following, np.uint32), observation, reward, ended)
 
     def _take(self, context: bytes) -> Any:
         idle = self._idle.setdefault(context, [])
@@ -141,12 +168,12 @@ class _Host:
         observation = self._guard("reset", context, lambda: environment.reset(seed=seed)[0])
         return self._numbers("reset", context, observation)
 
-    def _step(self, live: _Live, action: np.ndarray) -> tuple[np.ndarray, np.float32, bool]:
-        shaped = action.astype(np.float32)
-        made = self._guard("step", live.context, lambda: live.environment.step(shaped))
-        observation, reward, terminated = self._numbers("step", live.context, made[0]), float(made[1]), bool(made[2])
+    def _step(self, environment: Any, context: bytes, action: np.ndarray) -> tuple[np.ndarray, np.float32, bool]:
+        given = np.array(action, np.float32)  # a copy: an environment may write into what it is given
+        made = self._guard("step", context, lambda: environment.step(given))
+        observation, reward, terminated = self._numbers("step", context, made[0]), float(made[1]), bool(made[2])
         if not np.isfinite(reward):
-            self._fault(f"gave a reward of {reward} in context {self._named(live.context)}, expected a finite number")
+            self._fault(f"gave a reward of {reward} in context {self._named(context)}, expected a finite number")
         return observation, np.float32(reward), terminated
 
     def _numbers(self, where: str, context: bytes, observation: Any) -> np.ndarray:

@@ -85,4 +85,4 @@ class Ant(Simulated):
         low, high = self.options.healthy_height
         speed = (before[PLACES] + after[PLACES]) / 2
         reward = speed + self.options.healthy_reward - self.options.control_cost * jnp.sum(action**2)
-        return reward, (after[0] < low) | (after[0] > high)
+        return reward, ~((after[0] >= low) & (after[0] <= high))  # also where it is no number

@@ -81,7 +81,7 @@ class Spaceship(OnCircle, Timed):
         return SpaceshipState(position, time), reward, ended
 
     def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
-        """The place is all that counts."""
+        """Place and time are all that counts; a place outside of the room is seen, and judged, at its wall."""
         del before, action
         return self._outcome(after, time)
 

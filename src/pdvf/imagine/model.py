@@ -18,6 +18,7 @@ from pdvf.families.base import Array
 from pdvf.rl.networks import Scaler
 
 DECODED = 8  # transitions of an episode that one gradient step predicts
+FARTHEST = 10.0  # standard deviations of observations
 
 
 class AffineDynamics(eqx.Module):
@@ -49,8 +50,10 @@ class AffineDynamics(eqx.Module):
         return constant + slope @ z
 
     def step(self, observation: Array, action: Array, z: Array) -> Array:
-        """The next state [o]."""
-        return observation + self.change.unscale(self.predict(observation, action, z))
+        """The next state [o], no further from the data's than `FARTHEST` spreads: a model may run away."""
+        following = observation + self.change.unscale(self.predict(observation, action, z))
+        far, scaler = FARTHEST * self.observation.width, self.observation
+        return jnp.clip(following, scaler.centre - far, scaler.centre + far)
 
 
 def make(trajectories: Trajectories, options: ImagineOptions, key: Array) -> AffineDynamics:
@@ -74,7 +77,8 @@ def loss(model: AffineDynamics, trajectories: Trajectories, probe_steps: int, co
     def one(episode: Trajectories, key: Array) -> Array:
         first = jax.tree.map(lambda x: x[:probe_steps], episode[:5])
         z = model.infer(first[0], first[1], first[3], first[4])
-        chosen = jax.random.randint(key, (DECODED,), 0, jnp.sum(episode.valid))
+        length = jnp.sum(episode.valid)
+        chosen = jax.random.randint(key, (DECODED,), jnp.clip(length - 1, 0, probe_steps), length)  # others, if any
         s, a, following = (x[chosen] for x in (episode.observation, episode.action, episode.next_observation))
         predicted = jax.vmap(model.predict, in_axes=(0, 0, None))(s, a, z)
         error = predicted - jax.lax.stop_gradient(model.change).scale(following - s)

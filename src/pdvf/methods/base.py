@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from pdvf.families.base import Array
+from pdvf.families.base import Array, Family
 from pdvf.pipeline import Problem
 
 Inputs = Mapping[str, Any]
@@ -99,6 +99,8 @@ class Method:
     """Whether episodes begin with the hidden environment: only upper bounds may be."""
     mirror: Callable[[Any], Any] | None = None
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
+    unsuited: Callable[[Family], str] = lambda family: ""
+    """Why it cannot be used with a family, or nothing."""
 
 
 def agent_artefact(name: str) -> str:

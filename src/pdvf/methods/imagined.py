@@ -15,12 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.adapt import Adapter
-from pdvf.checked import ConfigError
 from pdvf.config import ImagineOptions
 from pdvf.embed import fit
 from pdvf.embed.data import Trajectories, training_episodes
 from pdvf.embed.networks import stacked
-from pdvf.families.base import Array, ImaginableFamily
+from pdvf.families.base import Array, Family, ImaginableFamily
 from pdvf.imagine import model
 from pdvf.imagine.model import AffineDynamics
 from pdvf.imagine.plan import candidates, imagine
@@ -77,7 +76,8 @@ class ImaginingAgent(eqx.Module):
                 steps,
             )
         )(tried)
-        return Choice(memory.s0, tried[jnp.argmax(returns)], jnp.ones_like(memory.chosen))
+        best = jnp.argmax(jnp.where(jnp.isfinite(returns), returns, -jnp.inf))
+        return Choice(memory.s0, tried[best], jnp.ones_like(memory.chosen))
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,18 @@ class ModelTraining:
 
 def train_pd_vf_plus(problem: Problem, inputs: Inputs, key: Array) -> ModelTraining:
     """Models of the dynamics; everything else is PD-VF's."""
-    family = problem.engine.family
-    if not isinstance(family, ImaginableFamily):
-        raise ConfigError(
-            f"pd-vf-plus imagines episodes, for which the family {family.name!r} lacks a method `judge` (reward and "
-            "end of a step, told from observations): add one, or leave pd-vf-plus out of --methods"
-        )
     return ModelTraining(problem, inputs["trajectories"], inputs["adapter"], key)
+
+
+def unsuited(family: Family) -> str:
+    """Why a family cannot be imagined, or nothing."""
+    if not isinstance(family, ImaginableFamily):
+        return f"the family {family.name!r} has no method `judge` (reward and end of a step, told from observations)"
+    try:
+        hash(family)
+    except TypeError:
+        return f"the family {family.name!r} cannot be hashed: make its dataclass frozen"
+    return ""
 
 
 PD_VF_PLUS = Method(
@@ -162,4 +167,5 @@ PD_VF_PLUS = Method(
     "PD-VF whose choice is made by imagined episodes in a learned model (ours)",
     train_pd_vf_plus,
     ("trajectories", "adapter"),
+    unsuited=unsuited,
 )

@@ -22,7 +22,7 @@ def draw(numbers: tuple[int, ...], measured: Mapping[str, np.ndarray]) -> Figure
     _dots(panels[0, 0], places, {"best of all": returns["hindsight"], "its own": returns["own"]}, (BEST, TRAIN))
     tidy(panels[0, 0], "Experts", "training environment", "return")
     _dots(panels[0, 1], places, {"expert": returns["own"], "decoded": returns["decoded"]}, (BEST, TRAIN))
-    tidy(panels[0, 1], "Decoder: experts and their decoded embeddings", "training environment", "return")
+    tidy(panels[0, 1], "Decoder: experts, decoded", "training environment", "return")
     panels[0, 2].scatter(sampled.ravel(), predicted.ravel(), s=5, color=TRAIN, alpha=0.25, linewidths=0)
     ends = [float(min(sampled.min(), predicted.min())), float(max(sampled.max(), predicted.max()))]
     panels[0, 2].plot(ends, ends, color=INK, linewidth=1, linestyle=(0, (4, 3)))
@@ -37,11 +37,11 @@ def draw(numbers: tuple[int, ...], measured: Mapping[str, np.ndarray]) -> Figure
         },
         (BEST, TRAIN, TEST),
     )
-    tidy(panels[1, 0], "Optimum: known embeddings and W's own", "training environment", "return")
+    tidy(panels[1, 0], "Optimum and known embeddings", "training environment", "return")
     _manifold(panels[1, 1], measured["z_d"])
     tidy(panels[1, 1], "Dynamics: first two components of z_d", "first", "second", grid="both")
     panels[1, 2].bar(places, returns["nearness"], color=TRAIN)
-    tidy(panels[1, 2], "Nearness of the optimum to a known embedding", "training environment", "|cosine|")
+    tidy(panels[1, 2], "Optimum: nearness to a known one", "training environment", "|cosine|")
     panels[1, 2].set_ylim(0, 1)
     for axes in (panels[0, 0], panels[0, 1], panels[1, 0], panels[1, 2]):
         axes.set_xticks(places[::2], [str(number) for number in numbers[::2]])

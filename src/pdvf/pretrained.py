@@ -1,0 +1,94 @@
+"""Plays a trained PD-VF from one file, on any computer: `pdvf evaluate --pretrained FILE`.
+
+Everything that adapts is `pdvf.runtime`; the environments are Gymnasium's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+
+from pdvf.checked import ConfigError
+from pdvf.runtime import Adapter, AdapterError
+
+IDS = {
+    "spaceship": "pdvf/Spaceship-v0",
+    "swimmer": "pdvf/Swimmer-v0",
+    "ant-wind": "pdvf/AntWind-v0",
+    "ant-legs": "pdvf/AntLegs-v0",
+}
+TESTS = {"spaceship": range(16, 21), "swimmer": range(16, 21), "ant-wind": range(16, 21), "ant-legs": range(13, 17)}
+"""Test environments of each family, as the paper numbers them."""
+MODELS = Path(__file__).parent / "models"
+
+
+class Played(NamedTuple):
+    """Returns [J] in one test environment, and what the run that made the model measured there, if it is known."""
+
+    environment: int
+    returns: np.ndarray
+    measured: float | None
+    predicted: float
+    unlike: float  # `Adapter.out_of_distribution` of the last episode
+
+
+def find(name: str) -> Path:
+    """A file, or a model that comes with the package."""
+    if Path(name).is_file():
+        return Path(name)
+    packed = {file.stem: file for file in sorted(MODELS.glob("*.pdvf"))}
+    if name not in packed:
+        known = f"or one of: {', '.join(packed)}" if packed else "(no models come with this version)"
+        raise ConfigError(f"--pretrained is {name!r}, expected a file made by `pdvf export` {known}")
+    return packed[name]
+
+
+def play(file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
+    """The family of a model, and its episodes in each of the test environments."""
+    try:
+        adapter = Adapter.load(file)
+    except AdapterError as error:
+        raise ConfigError(str(error)) from error
+    family = adapter.about["family"]
+    if family not in IDS:
+        raise ConfigError(f"{file} is for the family {family!r}, expected one of: {', '.join(IDS)}")
+    import pdvf  # noqa: F401  registers the ids
+
+    measured = adapter.about.get("measured", {})
+    found = []
+    for number in TESTS[family]:
+        env = gymnasium.make(IDS[family], context=number)
+        returns = np.array([_episode(adapter, env, seed + j) for j in range(episodes)])
+        known = measured.get(str(number))
+        found.append(Played(number, returns, known, adapter.predicted_return, adapter.out_of_distribution))
+        env.close()
+    return family, found
+
+
+def _episode(adapter: Adapter, env: gymnasium.Env, seed: int) -> float:
+    observation, _ = env.reset(seed=seed)
+    adapter.reset(observation)
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(adapter.act(observation))
+        total, over = total + float(reward), terminated or truncated
+    return total
+
+
+def table(family: str, played: list[Played]) -> str:
+    """For people."""
+    lines = [f"{family}: one adapted episode at a time, in environments that the model was not trained in"]
+    lines.append(
+        f"  {'environment':>11} {'mean return':>12} {'std':>8} {'in its run':>11} {'predicted':>10} {'unlike':>7}"
+    )
+    for one in played:
+        known = "" if one.measured is None else f"{one.measured:.4g}"
+        lines.append(
+            f"  {one.environment:>11} {one.returns.mean():>12.4g} {one.returns.std():>8.3g} {known:>11} "
+            f"{one.predicted:>10.4g} {one.unlike:>7.2f}"
+        )
+    lines.append(f"  {'mean':>11} {np.mean([one.returns.mean() for one in played]):>12.4g}")
+    return "\n".join(lines)

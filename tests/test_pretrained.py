@@ -1,0 +1,55 @@
+"""A model from a file plays in the test environments of its family."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from pdvf.cli import main
+from pdvf.export import export, measured
+from pdvf.families import REGISTRY
+from test_runtime import OPTIONS, make_adapter
+from tiny import relaxed
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "ship.pdvf"
+    family = REGISTRY["spaceship"](OPTIONS["spaceship"])
+    with relaxed():
+        path.write_bytes(export(make_adapter(family, 0.5), family, {"measured": {"16": 0.123}}))
+    return path
+
+
+def test_five_environments_and_what_the_run_had_measured(file, capsys):
+    with relaxed():
+        assert main(["evaluate", "--pretrained", str(file), "--episodes", "1"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0].startswith("spaceship: one adapted episode at a time")
+    assert [row.split()[0] for row in rows[2:]] == ["16", "17", "18", "19", "20", "mean"]
+    assert "0.123" in rows[2].split()
+    assert all(0.0 <= float(row.split()[1]) <= 1.0 for row in rows[2:])
+
+
+@pytest.mark.parametrize("name", ["hovercraft", "nothing.pdvf"])
+def test_a_model_that_is_not_there(name, capsys):
+    assert main(["evaluate", "--pretrained", name]) == 2
+    assert f"--pretrained is '{name}', expected a file made by `pdvf export`" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_model(tmp_path, capsys):
+    (tmp_path / "bad.pdvf").write_bytes(b"nonsense")
+    assert main(["evaluate", "--pretrained", str(tmp_path / "bad.pdvf")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_measured_returns_are_those_of_the_model(tmp_path):
+    assert measured(tmp_path / "returns.csv", 0) == {}
+    columns = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
+    with (tmp_path / "returns.csv").open("w", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(columns)
+        for seed, method, value in ((0, "pd-vf", 0.5), (0, "pd-vf", 0.7), (1, "pd-vf", 0.1), (0, "nn", 0.2)):
+            writer.writerow(("spaceship", "test", 16, method, "honest", seed, 0, value))
+    assert measured(tmp_path / "returns.csv", 0) == {"16": pytest.approx(0.6)}
