@@ -12,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 
 from pdvf.config import ConfigError, from_dict
-from pdvf.families import make_family
+from pdvf.families import Family, make_family
 from pdvf.reports.statistics import Summary, summarise
 from pdvf.reports.style import rank
 from pdvf.runs import RunError, RunStore
@@ -61,12 +61,21 @@ class Run:
         return self.evaluation["environments"].astype(int)
 
     @cached_property
+    def _made(self) -> Family | None:
+        try:
+            return make_family(from_dict(dict(self.config)))
+        except (ConfigError, RunError):
+            return None
+
+    @property
     def context_names(self) -> tuple[str, ...]:
         """Names of the hidden numbers; none where the family cannot be made."""
-        try:
-            return tuple(make_family(from_dict(dict(self.config))).context_names)
-        except (ConfigError, RunError):
-            return ()
+        return () if self._made is None else tuple(self._made.context_names)
+
+    @property
+    def title(self) -> str:
+        """The family's own name, which is not how it was named on the command line if it is the user's."""
+        return self.family if self._made is None else self._made.name
 
     @cached_property
     def is_test(self) -> np.ndarray:

@@ -313,7 +313,7 @@ def _method(run: Run, split: str, method: str) -> Group | None:
 
 
 def _family(run: Run) -> str:
-    return run.family.replace("_", "-").capitalize()
+    return run.title.replace("_", "-").capitalize()
 
 
 def _under(run: Run) -> str:
