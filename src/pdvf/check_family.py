@@ -169,7 +169,7 @@ def _long(seconds: float) -> str:
 
 def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> float:
     rows = np.tile(contexts, (max(1, 128 // contexts.shape[0]), 1))
-    program = _program(engine, rows, steps)
+    program = _program(engine, rows, steps, alike=False)
     jax.block_until_ready(program(jax.random.key(seed)))
     began = time.perf_counter()
     jax.block_until_ready(program(jax.random.key(seed + 1)))
@@ -180,19 +180,22 @@ def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array) -> Playe
     return Played(*(np.asarray(x) for x in _program(engine, contexts, steps)(key)))
 
 
-def _program(engine: Engine, contexts: np.ndarray, steps: int) -> Callable[[Array], Any]:
-    """Plays the same random actions from the same start in every context."""
+def _program(engine: Engine, contexts: np.ndarray, steps: int, alike: bool = True) -> Callable[[Array], Any]:
+    """Plays random actions in every context: the same from the same start, if `alike`."""
     box = engine.family.action
 
     @jax.jit
     def play(key: Array):
         start_key, action_key = jax.random.split(key)
-        states, _ = engine.reset(jnp.tile(start_key, contexts.shape[0]), jnp.asarray(contexts))
-        actions = jax.random.uniform(action_key, (steps, box.size), minval=box.low, maxval=box.high)
+        count = contexts.shape[0]
+        starts = jnp.tile(start_key, count) if alike else jax.random.split(start_key, count)
+        states, _ = engine.reset(starts, jnp.asarray(contexts))
+        shape = (steps, 1 if alike else count, box.size)
+        actions = jax.random.uniform(action_key, shape, minval=box.low, maxval=box.high)
 
         def step(carry, action):
             states, alive = carry
-            states, outcome = engine.step(jnp.asarray(contexts), states, jnp.tile(action, (contexts.shape[0], 1)))
+            states, outcome = engine.step(jnp.asarray(contexts), states, jnp.broadcast_to(action, (count, box.size)))
             return (states, alive & ~outcome.terminated), (outcome.observation, outcome.reward, alive)
 
         return jax.lax.scan(step, (states, jnp.ones(contexts.shape[0], bool)), actions)[1]

@@ -108,8 +108,13 @@ def _own(paper: Config, name: str) -> Config:
     if name in ("paper", "best"):
         return paper
     quick = replace(_quick(paper), collect=CollectOptions(episodes=4, steps=kept))
-    value = replace(quick.value, members=16, anchor=0.5, interpolations=200, uniform=50)
-    quick = replace(quick, value=value, policy=replace(quick.policy, batch=64), evaluate=EvaluateOptions(episodes=10))
+    quick = replace(
+        quick,
+        ppo=replace(quick.ppo, steps=147_456),
+        policy=replace(quick.policy, batch=64, epochs=80),
+        value=replace(quick.value, members=16, anchor=0.5, interpolations=200, uniform=50),
+        evaluate=EvaluateOptions(episodes=10),
+    )
     if name == "quick":
         return quick
     return _small(quick)

@@ -40,6 +40,13 @@ class Adapter:
         self.probe_steps = int(about["probe_steps"])
         self._probe = _Network(weights, "probe.layers", np.tanh)
         self._decoder = _Network(weights, "decoder.layers", _relu)
+        self._value = [
+            (
+                np.ascontiguousarray(np.swapaxes(weights[f"value.{layer}.weight"], -1, -2)),
+                weights[f"value.{layer}.bias"],
+            )
+            for layer in ("first", "second", "third")
+        ]
         self._begun = False
         self._forget()
 
@@ -159,12 +166,13 @@ class Adapter:
         w = self._weights
         place = np.broadcast_to(_scale(w, "value.observation", s0), (z_d.shape[0], self.observation_size))
         x: np.ndarray = np.concatenate([place, z_d], axis=-1)
-        for layer, function in (("first", _relu), ("second", np.tanh), ("third", None)):
-            x = x @ np.swapaxes(w[f"value.{layer}.weight"], -1, -2) + w[f"value.{layer}.bias"][:, None]  # [M, n, ...]
+        for (weight, bias), function in zip(self._value, (_relu, np.tanh, None), strict=True):
+            x = x @ weight + bias[:, None]  # [M, n, ...]
             x = function(x) if function else x
         size = round(x.shape[-1] ** 0.5)
-        lower = np.tril(x.reshape(*x.shape[:-1], size, size))
-        return np.mean(lower @ np.swapaxes(lower, -1, -2), axis=0)
+        lower = x.reshape(*x.shape[:-1], size, size) * np.tri(size, dtype=np.float32)  # [M, n, e, e]
+        side = np.moveaxis(lower, 0, 2).reshape(z_d.shape[0], size, -1)  # all members beside each other
+        return side @ np.swapaxes(side, -1, -2) / np.float32(x.shape[0])
 
     def _check(self, observation: Any) -> np.ndarray:
         s = np.asarray(observation, np.float32)

@@ -13,7 +13,7 @@ from pdvf.families.base import Array
 from pdvf.rl.rollout import Steps
 from pdvf.value.aggregate import ReturnScale
 from pdvf.value.body import Body, Probed
-from pdvf.value.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
+from pdvf.value.quadratic import QuadraticValue, mean_matrices, optimal_policy_embedding
 
 ANCHORS = 4
 """Training environments that A(s0, z_d) is held by: more weigh next to nothing and cost time."""
@@ -36,14 +36,13 @@ class Adapter(eqx.Module):
         A network may be wild between environments it has seen. A share `anchor` of A is the mean of A over the
         training environments nearest to z_d, weighted by a Gaussian of width `anchor_width`: a quadratic form again.
         """
-        own = mean_matrix(self.value, s0, z_d)
         if self.anchor == 0.0:
-            return own
+            return mean_matrices(self.value, s0, z_d[None])[0]
         distance = jnp.sum((self.train_z_d - z_d) ** 2, axis=-1)
         minus, nearest = jax.lax.top_k(-distance, min(ANCHORS, distance.shape[0]))
         weights = jax.nn.softmax(minus / (2 * self.anchor_width**2))
-        known = jax.vmap(lambda z: mean_matrix(self.value, s0, z))(self.train_z_d[nearest])
-        return (1 - self.anchor) * own + self.anchor * jnp.einsum("e,eij->ij", weights, known)
+        matrices = mean_matrices(self.value, s0, jnp.concatenate([z_d[None], self.train_z_d[nearest]]))
+        return (1 - self.anchor) * matrices[0] + self.anchor * jnp.einsum("e,eij->ij", weights, matrices[1:])
 
     def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
         """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]."""

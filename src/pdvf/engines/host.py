@@ -134,6 +134,7 @@ class _Host:
                     past = histories[i, : time[i]]
                     made = known[key, action] = self._advance(key, int(start[i]), past, actions[i])
                 mark[i], seen[i], reward[i], ended[i] = made
+            self._require_finite(contexts, seen, reward)
             while len(self._live) > self._most:  # episodes that nobody goes on with
                 (context, _), environment = self._live.popitem(last=False)
                 self._idle.setdefault(context, []).append(environment)
@@ -166,21 +167,31 @@ class _Host:
 
     def _reset(self, environment: Any, context: bytes, seed: int) -> np.ndarray:
         observation = self._guard("reset", context, lambda: environment.reset(seed=seed)[0])
-        return self._numbers("reset", context, observation)
+        numbers = self._numbers("reset", context, observation)
+        if not np.all(np.isfinite(numbers)):
+            where = f"in reset in {self._named(context)}"
+            self._fault(f"gave an observation of numbers that are not finite {where}, expected {numbers.size} finite")
+        return numbers
 
     def _step(self, environment: Any, context: bytes, action: np.ndarray) -> tuple[np.ndarray, np.float32, bool]:
         given = np.array(action, np.float32)  # a copy: an environment may write into what it is given
         made = self._guard("step", context, lambda: environment.step(given))
-        observation, reward, terminated = self._numbers("step", context, made[0]), float(made[1]), bool(made[2])
-        if not np.isfinite(reward):
-            self._fault(f"gave a reward of {reward} in context {self._named(context)}, expected a finite number")
-        return observation, np.float32(reward), terminated
+        return self._numbers("step", context, made[0]), np.float32(made[1]), bool(made[2])
+
+    def _require_finite(self, contexts: np.ndarray, seen: np.ndarray, reward: np.ndarray) -> None:
+        """Looks at a whole batch at once: row by row it would take a third of the time of a simple environment."""
+        for i in np.flatnonzero(~np.isfinite(reward))[:1]:
+            where = f"in context {self._named(contexts[i].tobytes())}"
+            self._fault(f"gave a reward of {reward[i]} {where}, expected a finite number")
+        for i in np.flatnonzero(~np.isfinite(seen).all(axis=1))[:1]:
+            where = f"in step in {self._named(contexts[i].tobytes())}"
+            self._fault(f"gave an observation of numbers that are not finite {where}, expected {seen.shape[1]} finite")
 
     def _numbers(self, where: str, context: bytes, observation: Any) -> np.ndarray:
         numbers, size = np.asarray(observation, np.float32).reshape(-1), self.family.observation.size
-        if numbers.shape[0] != size or not np.all(np.isfinite(numbers)):
-            given = f"{numbers.shape[0]} numbers" if numbers.shape[0] != size else "numbers that are not finite"
-            self._fault(f"gave an observation of {given} in {where} in {self._named(context)}, expected {size} finite")
+        if numbers.shape[0] != size:
+            given = f"{numbers.shape[0]} numbers in {where} in {self._named(context)}"
+            self._fault(f"gave an observation of {given}, expected {size} finite")
         return numbers
 
     def _guard(self, where: str, context: bytes, function: Any) -> Any:
