@@ -77,7 +77,7 @@ def run_phase(
             state, made = jax.block_until_ready(phase.advance(state, stage))
             _finite(phase.name, stage, state)
             history.append({name: np.asarray(value).tolist() for name, value in made.items()})
-            metrics = {name: float(np.nanmean(np.asarray(value))) for name, value in made.items()}
+            metrics = {name: _mean(np.asarray(value)) for name, value in made.items()}
             if "steps" in metrics:
                 metrics["steps_per_second"] = metrics.pop("steps") / (time.perf_counter() - stage_began)
             seconds = before + time.perf_counter() - began
@@ -130,3 +130,9 @@ def _strong(tree: State) -> State:
 
 def _is_plain(x: Any) -> bool:
     return not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _mean(values: np.ndarray) -> float:
+    """Mean of the numbers among values, NaN where there are none: no episode may have ended in a short stage."""
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if there.size else float("nan")
