@@ -1,4 +1,4 @@
-"""The command line: the only place that prints and exits.
+"""The command line: with `commands`, the only place that prints and exits.
 
 pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them where RUN was stopped
 pdvf init spaceship --preset quick --out RUN    only writes the configuration
@@ -19,7 +19,6 @@ pdvf list                                       families, presets, methods
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -29,19 +28,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import tyro
 
-from pdvf import __version__
-from pdvf.arguments import (
-    CheckArguments,
-    CompareArguments,
-    DiagnoseArguments,
-    ExportArguments,
-    FamilyArguments,
-    PhaseArguments,
-    PretrainedArguments,
-    ReproduceArguments,
-    RunArguments,
-    SweepArguments,
-)
+from pdvf import __version__, commands
+from pdvf.arguments import CompareArguments, PhaseArguments, ReproduceArguments, RunArguments, SweepArguments
 from pdvf.config import ENVIRONMENT_OPTIONS, Config, ConfigError, from_dict, to_dict
 from pdvf.presets import PRESETS, preset
 from pdvf.runs.errors import RunError
@@ -89,17 +77,17 @@ def entry() -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    commands: dict[str, Callable[[list[str]], int]] = {
+    known: dict[str, Callable[[list[str]], int]] = {
         "run": lambda rest: _run("run", rest),
         "init": lambda rest: _run("init", rest),
         "compare": _compare,
         "reproduce": _reproduce,
         "sweep": _sweep,
         **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
-        "diagnose": _diagnose,
-        "check-engine": _check_engine,
-        "check-family": _check_family,
-        "export": _export,
+        "diagnose": commands.diagnose,
+        "check-engine": commands.check_engine,
+        "check-family": commands.check_family,
+        "export": commands.export,
         "list": _list,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -110,9 +98,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"pdvf {__version__}")
         return 0
     command, rest = arguments[0], arguments[1:]
-    if command not in commands:
-        raise ConfigError(f"unknown command {command!r}, expected one of: {', '.join(commands)}")
-    return commands[command](rest)
+    if command not in known:
+        raise ConfigError(f"unknown command {command!r}, expected one of: {', '.join(known)}")
+    return known[command](rest)
 
 
 def _run(command: str, rest: list[str]) -> int:
@@ -227,17 +215,9 @@ def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
 
 def _phase(name: str, rest: list[str]) -> int:
     if name == "evaluate" and any(word.startswith("--pretrained") for word in rest):
-        return _pretrained(rest)
+        return commands.pretrained(rest)
     given = tyro.cli(PhaseArguments, prog=f"pdvf {name}", args=rest, description=PHASE_HELP[name])
     _execute(given.run, None, _command(name, rest), (name,), given.quiet)
-    return 0
-
-
-def _pretrained(rest: list[str]) -> int:
-    given = tyro.cli(PretrainedArguments, prog="pdvf evaluate", args=rest)
-    from pdvf import pretrained
-
-    print(pretrained.table(*pretrained.play(pretrained.find(given.pretrained), given.episodes, given.seed)))
     return 0
 
 
@@ -276,7 +256,7 @@ def _execute(
         progress = make_progress(quiet)
         for name in phases:
             if name != "report":
-                _run_phase(store, name, progress)
+                _run_phase(store, problem, name, progress)
         if chosen is not None:
             comparison.compare(store, problem, chosen, progress)
             comparison.write_returns(store, problem)
@@ -286,12 +266,11 @@ def _execute(
             print(f"report: {write_report(store)}")
 
 
-def _run_phase(store, name: str, progress) -> None:
+def _run_phase(store, problem, name: str, progress) -> None:
     from pdvf import pipeline
     from pdvf.comparison import write_returns
     from pdvf.runs import run_phase
 
-    problem = pipeline.Problem(from_dict(store.config))
     spec = pipeline.PHASES[name]
     if not all(store.has(artefact) for artefact in spec.leaves):
         for needed in spec.needs:
@@ -309,110 +288,6 @@ def _run_phase(store, name: str, progress) -> None:
             store.verify(artefact)
     if name == "evaluate":
         write_returns(store, problem)
-
-
-def _diagnose(rest: list[str]) -> int:
-    given = tyro.cli(DiagnoseArguments, prog="pdvf diagnose", args=rest)
-    from pdvf.parallel import use_all_cores
-
-    use_all_cores()
-    import jax
-
-    from pdvf import diagnose, pipeline
-    from pdvf.reports import diagnosis
-    from pdvf.reports.style import png
-    from pdvf.runs.files import to_json
-
-    store, problem, adapter = _one_model(given.run, given.model, "diagnose")
-    policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
-    measured = diagnose.measure(problem, policies, adapter, jax.random.key(problem.config.seed))
-    family = problem.engine.family
-    found = diagnose.findings(family, problem.contexts, measured)
-    figure = diagnosis.draw(family.train(problem.config.seed).numbers, measured._asdict())
-    with store.lock():
-        store.write_bytes("diagnosis.json", to_json(diagnose.as_data(found, measured)))
-        store.write_bytes("figures/diagnosis.png", png(figure))
-    print(f"{given.run}, model {given.model}:")
-    print(diagnose.table(found, measured))
-    print(f"  picture: {store.folder / 'figures' / 'diagnosis.png'}")
-    return 0
-
-
-def _check_engine(rest: list[str]) -> int:
-    families = [name for name in ENVIRONMENT_OPTIONS if name != "spaceship"]
-    if not rest or rest[0].startswith("-") or rest[0] not in families:
-        given = rest[0] if rest else "nothing"
-        raise ConfigError(f"`pdvf check-engine` was given {given}, expected a MuJoCo family: {', '.join(families)}")
-    given = tyro.cli(CheckArguments, prog=f"pdvf check-engine {rest[0]}", args=rest[1:])
-    import jax
-
-    from pdvf import check, pipeline
-    from pdvf.families import make_family
-    from pdvf.runs import RunStore
-
-    config = preset(rest[0], "paper")
-    if given.run is None:
-        problem = pipeline.Problem(config)
-        actors = check.random_policies(problem.engine.family, given.policies, jax.random.key(given.seed))
-    else:
-        store = RunStore.open(given.run)
-        problem = pipeline.Problem(from_dict(store.config))
-        if problem.config.family != rest[0]:
-            raise ConfigError(f"{given.run} is a run of {problem.config.family}, expected one of {rest[0]}")
-        policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
-        actors = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
-    family = make_family(problem.config)
-    result = check.check_engine(family, given.engine, actors, given.seed, given.steps, given.episodes)  # type: ignore[arg-type]
-    print(check.table(result))
-    if given.out is not None:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
-    return 0 if result["returns"]["agree"] else 1
-
-
-def _check_family(rest: list[str]) -> int:
-    if not rest or rest[0].startswith("-"):
-        raise ConfigError("`pdvf check-family` needs a family first: a name, or your own as package.module:object")
-    given = tyro.cli(FamilyArguments, prog=f"pdvf check-family {rest[0]}", args=rest[1:])
-    from pdvf.check_family import check_family, table
-    from pdvf.families import make_family
-
-    presets = {name: preset(rest[0], name) for name in PRESETS if name != "best"}
-    family = make_family(presets["quick"])
-    found = check_family(family, given.seed, given.engine, presets)
-    print(table(family, found))
-    return 0 if all(finding.good for finding in found) else 1
-
-
-def _export(rest: list[str]) -> int:
-    given = tyro.cli(ExportArguments, prog="pdvf export", args=rest)
-    from pdvf.export import export, measured
-    from pdvf.runs.files import write_file
-
-    store, problem, adapter = _one_model(given.run, given.model, "export")
-    about = {"model": given.model, "seed": problem.config.seed, "pdvf": __version__}
-    about["measured"] = measured(store.folder / "returns.csv", given.model)
-    write_file(given.file, export(adapter, problem.engine.family, about))
-    print(f"{given.file}: {given.file.stat().st_size / 1e6:.1f} MB; load it with pdvf.runtime.Adapter.load")
-    return 0
-
-
-def _one_model(folder: Path, model: int, command: str):
-    """A run, its problem and one of its adapters."""
-    import jax
-
-    from pdvf import pipeline
-    from pdvf.runs import RunStore
-
-    store = RunStore.open(folder)
-    problem = pipeline.Problem(from_dict(store.config))
-    models = problem.config.model_seeds
-    if not 0 <= model < models:
-        raise ConfigError(f"--model is {model}, expected a number from 0 to {models - 1}: the run has {models}")
-    if not store.has("adapter"):
-        raise RunError(f"{folder} has no adapter yet, which `pdvf {command}` needs: run `pdvf fit {folder}` first")
-    adapters = store.load("adapter", pipeline.artefact_shapes(problem)["adapter"])
-    return store, problem, jax.tree.map(lambda x: x[model], adapters)
 
 
 def _list(rest: list[str]) -> int:

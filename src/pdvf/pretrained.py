@@ -12,6 +12,8 @@ import gymnasium
 import numpy as np
 
 from pdvf.checked import ConfigError
+from pdvf.families import make_family
+from pdvf.presets import preset
 from pdvf.runtime import Adapter, AdapterError
 
 IDS = {
@@ -20,8 +22,6 @@ IDS = {
     "ant-wind": "pdvf/AntWind-v0",
     "ant-legs": "pdvf/AntLegs-v0",
 }
-TESTS = {"spaceship": range(16, 21), "swimmer": range(16, 21), "ant-wind": range(16, 21), "ant-legs": range(13, 17)}
-"""Test environments of each family, as the paper numbers them."""
 MODELS = Path(__file__).parent / "models"
 
 
@@ -59,7 +59,7 @@ def play(file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
 
     measured = adapter.about.get("measured", {})
     found = []
-    for number in TESTS[family]:
+    for number in make_family(preset(family, "paper")).test(seed=0).numbers:
         env = gymnasium.make(IDS[family], context=number)
         returns = np.array([_episode(adapter, env, seed + j) for j in range(episodes)])
         known = measured.get(str(number))

@@ -17,7 +17,7 @@ from pdvf.config import ENVIRONMENT_OPTIONS
 from pdvf.methods import METHODS, Method
 from pdvf.pipeline import PHASES
 from pdvf.reports.data import read_run
-from pdvf.reports.page import CSS
+from pdvf.reports.page import document
 from pdvf.reports.tables import headline
 from pdvf.runs import RunStore
 from pdvf.runs.files import write_file
@@ -83,7 +83,7 @@ def write_status(out: Path, families: Sequence[str], methods: Sequence[Method]) 
         f'<div class="wide"><table><thead><tr><th class="text">Part</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
-    write_file(out / "status.html", _page("pdvf reproduce: status", body).encode())
+    write_file(out / "status.html", document("pdvf reproduce: status", body).encode())
     return line
 
 
@@ -112,14 +112,5 @@ def write_index(out: Path) -> Path:
         "<h1>PD-VF: the whole paper</h1>"
         '<p class="under">Ours beside the paper&rsquo;s; <a href="status.html">time of each part</a></p>'
     )
-    write_file(out / "index.html", _page("PD-VF: the whole paper", body + "".join(sections)).encode())
+    write_file(out / "index.html", document("PD-VF: the whole paper", body + "".join(sections)).encode())
     return out / "index.html"
-
-
-def _page(title: str, body: str) -> str:
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
-        "</body>\n</html>\n"
-    )

@@ -6,22 +6,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pdvf.embed.networks import unit
 from pdvf.embed.policy import PolicyDecoder
 from pdvf.families.base import Array, ImaginableFamily
 from pdvf.imagine.model import AffineDynamics
+from pdvf.value.aggregate import between
 
 
 def candidates(bank: Array, count: int, key: Array) -> Array:
     """Embeddings [count, e]: half of the training policies [B, e], half between two of them, with a little noise."""
-    own_key, pair_key, weight_key, noise_key = jax.random.split(key, 4)
+    own_key, *keys = jax.random.split(key, 4)
     half = count // 2
     own = bank[jax.random.randint(own_key, (count - half,), 0, bank.shape[0])]
-    first, second = bank[jax.random.randint(pair_key, (2, half), 0, bank.shape[0])]
-    second = second * jnp.sign(jnp.sum(first * second, axis=-1, keepdims=True))  # z and -z are one policy
-    weight = jax.random.uniform(weight_key, (half, 1))
-    between = weight * first + (1 - weight) * second + 0.05 * jax.random.normal(noise_key, first.shape)
-    return jnp.concatenate([own, unit(between)])
+    return jnp.concatenate([own, between(bank, half, keys)])
 
 
 def imagine(

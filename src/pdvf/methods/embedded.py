@@ -27,11 +27,10 @@ class Choice(NamedTuple):
     chosen: Array
 
 
-class ValueFunction(eqx.Module):
-    """PD-VF: after probing, the policy embedding that W rates highest acts (section 3.5)."""
+class Choosing(eqx.Module):
+    """Probes, and then acts as the policy embedding that `adapt` of a subclass has chosen."""
 
     adapter: Adapter
-    sign: Array  # [] of the embedding: the decoder plays both alike, the authors' code tries both
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
         """Keeps the initial state."""
@@ -45,6 +44,12 @@ class ValueFunction(eqx.Module):
         body = self.adapter.body
         own = body.decoder(observation, memory.z_pi)
         return jnp.where(memory.chosen, own, body.probe(observation)), memory
+
+
+class ValueFunction(Choosing):
+    """PD-VF: after probing, the policy embedding that W rates highest acts (section 3.5)."""
+
+    sign: Array  # [] of the embedding: the decoder plays both alike, the authors' code tries both
 
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
         """Infers z_d and takes the optimal policy embedding."""

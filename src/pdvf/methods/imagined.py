@@ -23,40 +23,27 @@ from pdvf.families.base import Array, Family, ImaginableFamily
 from pdvf.imagine import model
 from pdvf.imagine.model import AffineDynamics
 from pdvf.imagine.plan import candidates, imagine
-from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.base import Inputs, Method, Transitions, agent_artefact
 from pdvf.methods.conditioned import infer
-from pdvf.methods.embedded import Choice
+from pdvf.methods.embedded import Choice, Choosing
 from pdvf.parallel import spread
 from pdvf.pipeline import Problem
+from pdvf.value.quadratic import optimal_policy_embedding
 
 
-class ImaginingAgent(eqx.Module):
+class ImaginingAgent(Choosing):
     """PD-VF whose choice among many embeddings is made by imagined episodes."""
 
-    adapter: Adapter
     models: AffineDynamics  # [M, ...]
     candidates: Array  # [N, e]
     family: ImaginableFamily = eqx.field(static=True)
     options: ImagineOptions = eqx.field(static=True)
 
-    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
-        """Keeps the initial state."""
-        del hidden
-        size = self.candidates.shape[-1]
-        return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
-
-    def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
-        """The probe policy at first, then the decoded one."""
-        del feedback
-        body = self.adapter.body
-        own = body.decoder(observation, memory.z_pi)
-        return jnp.where(memory.chosen, own, body.probe(observation)), memory
-
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
         """Imagines the rest of the episode for W's favourites and takes the best."""
         z_d = infer(self.adapter.body, transitions)
         matrix = self.adapter.matrix(memory.s0, z_d)
-        optimal, _ = self.adapter.choose(memory.s0, z_d)
+        optimal, _ = optimal_policy_embedding(matrix)
         value = jnp.einsum("ni,ij,nj->n", self.candidates, matrix, self.candidates)
         favourites = self.candidates[jax.lax.top_k(value, min(self.options.favourites, value.shape[0]))[1]]
         tried = jnp.concatenate([optimal[None], favourites])

@@ -60,11 +60,18 @@ class Run:
         """Numbers [E] of all environments, those for training first."""
         return self.evaluation["environments"].astype(int)
 
+    def made_family(self) -> Family:
+        """The family with the run's options."""
+        try:
+            return make_family(from_dict(dict(self.config)))
+        except ConfigError as error:
+            raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
+
     @cached_property
     def _made(self) -> Family | None:
         try:
-            return make_family(from_dict(dict(self.config)))
-        except (ConfigError, RunError):
+            return self.made_family()
+        except RunError:
             return None
 
     @property

@@ -15,8 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from pdvf.config import ConfigError, from_dict
-from pdvf.families import Spaceship, make_family
+from pdvf.families import Spaceship
 from pdvf.reports import paper
 from pdvf.reports.data import Run
 from pdvf.reports.statistics import rank_correlation
@@ -33,7 +32,6 @@ from pdvf.reports.style import (
     make_figure,
     tidy,
 )
-from pdvf.runs import RunError
 
 TSNE_POINTS = 2000
 """Most points that t-SNE is given; of more, so many are drawn."""
@@ -143,10 +141,7 @@ def paths(run: Run) -> Figure | None:
     needed = ("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
     if run.family != "spaceship" or not run.has(*needed):
         return None
-    try:
-        family = make_family(from_dict(dict(run.config)))
-    except ConfigError as error:
-        raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
+    family = run.made_family()
     assert isinstance(family, Spaceship)
     test = np.flatnonzero(run.is_test)
     columns = min(len(test), 5)

@@ -9,14 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from pdvf.config import ConfigError, from_dict
-from pdvf.families import make_family
 from pdvf.families.base import MujocoFamily, Simulated
 from pdvf.families.mujoco import base_model
 from pdvf.picture import paint_all
 from pdvf.reports.data import Run
 from pdvf.reports.style import INK, MUTED, NORMAL, SMALL, make_figure
-from pdvf.runs import RunError
 
 STRIP, FILM = 6, 48
 """Frames of a strip and of a film."""
@@ -96,10 +93,7 @@ def _poses(run: Run, family: MujocoFamily, e: int) -> np.ndarray:
 
 
 def _family(run: Run) -> MujocoFamily:
-    try:
-        family = make_family(from_dict(dict(run.config)))
-    except ConfigError as error:
-        raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
+    family = run.made_family()
     assert isinstance(family, MujocoFamily)
     return family
 
@@ -111,11 +105,8 @@ def _control_step(family: MujocoFamily) -> float:
 
 def _time(run: Run, family: MujocoFamily) -> str:
     probe = f"{family.probe_steps} probing steps, then the chosen policy"
-    return probe if run.family == "ant-legs" else f"{probe}; the arrow is the hidden {_fluid(run)}"
-
-
-def _fluid(run: Run) -> str:
-    return "current" if run.family == "swimmer" else "wind"
+    fluid = {"swimmer": "current", "ant-wind": "wind"}.get(run.family)
+    return f"{probe}; the arrow is the hidden {fluid}" if fluid else probe
 
 
 def _gif(pictures: np.ndarray) -> bytes:

@@ -82,12 +82,16 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
     if absent:
         parts.append(f'<p class="note">Not shown, since the run has no data for it: {escape("; ".join(absent))}.</p>')
     parts.append(_recipe(run))
+    return document(title, "\n".join(parts))
+
+
+def document(title: str, body: str) -> str:
+    """A page of HTML that needs nothing else."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(parts)
-        + "\n</main>\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
+        "</body>\n</html>\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -52,13 +53,19 @@ class Labelled(NamedTuple):
 
 def extra_embeddings(bank: Array, options: ValueOptions, key: Array) -> Array:
     """Policy embeddings that no training policy has: between two of the bank [B, e], and uniform on the sphere."""
-    pair_key, weight_key, noise_key, uniform_key = jax.random.split(key, 4)
-    first, second = bank[jax.random.randint(pair_key, (2, options.interpolations), 0, bank.shape[0])]
-    second = second * jnp.sign(jnp.sum(first * second, axis=-1, keepdims=True))  # z and -z are one policy
-    weight = jax.random.uniform(weight_key, (options.interpolations, 1))
-    noise = 0.05 * jax.random.normal(noise_key, first.shape)
+    *keys, uniform_key = jax.random.split(key, 4)
     uniform = jax.random.normal(uniform_key, (options.uniform, bank.shape[-1]))
-    return jnp.concatenate([unit(weight * first + (1 - weight) * second + noise), unit(uniform)])
+    return jnp.concatenate([between(bank, options.interpolations, keys), unit(uniform)])
+
+
+def between(bank: Array, count: int, keys: Sequence[Array]) -> Array:
+    """Embeddings [count, e] between two of the bank [B, e] each, with a little noise; takes three keys."""
+    pair_key, weight_key, noise_key = keys
+    first, second = bank[jax.random.randint(pair_key, (2, count), 0, bank.shape[0])]
+    second = second * jnp.sign(jnp.sum(first * second, axis=-1, keepdims=True))  # z and -z are one policy
+    weight = jax.random.uniform(weight_key, (count, 1))
+    noise = 0.05 * jax.random.normal(noise_key, first.shape)
+    return unit(weight * first + (1 - weight) * second + noise)
 
 
 def optimal_embeddings(members: QuadraticValue, s0: Array, z_d: Array) -> tuple[Array, Array]:
