@@ -191,6 +191,8 @@ def _take_options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
+    if rest and rest[0] in ("-h", "--help"):
+        rest = ["spaceship", "--help"]  # every family has these options but for its own ones
     if not rest or rest[0].startswith("-"):
         raise ConfigError(
             f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}, or your own as "

@@ -33,6 +33,7 @@ def preset(family: str, name: str) -> Config:
 
 
 def _spaceship(paper: Config, name: str) -> Config:
+    paper = replace(paper, value=replace(paper.value, members=16, power=8.0, anchor=0.5, high_return=0.5))
     if name in ("paper", "best"):
         return paper
     quick = replace(
@@ -49,10 +50,6 @@ def _spaceship(paper: Config, name: str) -> Config:
             stages=12,
             stage_epochs=6,
             batch=512,
-            members=16,
-            power=8.0,
-            anchor=0.5,
-            high_return=0.5,
             decoder_rounds=4,
             decoder_epochs=80,
         ),
@@ -95,6 +92,7 @@ def _mujoco(paper: Config, name: str) -> Config:
     ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
     ppo = replace(ppo, environments=128, rollout=64)
     paper = replace(paper, ppo=ppo, collect=replace(paper.collect, steps=50))
+    paper = replace(paper, value=replace(paper.value, members=16, anchor=0.5))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
     return presets[name]() if name in presets else _smoke(paper)
 

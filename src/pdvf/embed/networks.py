@@ -84,12 +84,16 @@ def unit(x: Array) -> Array:
     return x * jax.lax.rsqrt(jnp.sum(x**2, axis=-1, keepdims=True) + 1e-12)
 
 
-def stacked(make: Callable[[Array], Any], keys: Array) -> Any:
-    """What `make` makes of each of the keys [n], as one pytree [n, ...].
+def stacked(make: Callable[..., Any], keys: Array, *data: Any) -> Any:
+    """What `make(key, *data)` makes of each of the keys [n], as one pytree [n, ...].
 
-    The program runs once, so it is not worth optimising: that would take longer than everything else about it.
+    The program runs once, so it is not worth optimising: that would take longer than everything else about it. Data
+    that `make` needs are passed on: an array that it only refers to would become a part of the program.
     """
-    many = jax.vmap(make)
+
+    def many(keys: Array, *data: Any) -> Any:
+        return jax.vmap(lambda key: make(key, *data))(keys)
+
     if isinstance(keys, Tracer):
-        return many(keys)
-    return jax.jit(many, compiler_options={"xla_backend_optimization_level": 0})(keys)
+        return many(keys, *data)
+    return jax.jit(many, compiler_options={"xla_backend_optimization_level": 0})(keys, *data)

@@ -98,7 +98,7 @@ class ModelTraining:
         """Untrained models [S * M, ...]."""
         count = self.problem.config.model_seeds * self._options.members
         make_keys, fit_keys = jax.random.split(jax.random.fold_in(self.key, 0), (2, count))
-        fresh = stacked(lambda key: model.make(self.trajectories, self._options, key), make_keys)
+        fresh = stacked(lambda key, data: model.make(data, self._options, key), make_keys, self.trajectories)
         return jax.vmap(lambda m, key: fit.start(m, self._optimiser, key))(fresh, fit_keys)
 
     def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Array]]:

@@ -78,16 +78,16 @@ class SelfSupervised:
         """Untrained autoencoders."""
         config = self.problem.config
 
-        def one(key: Array) -> Autoencoders:
+        def one(key: Array, trajectories: Trajectories) -> Autoencoders:
             keys = jax.random.split(key, 4)
-            fresh_dynamics = dynamics.make(self.trajectories, config.dynamics, keys[0])
-            fresh_policy = policy.make(self.trajectories, config.policy, keys[2])
+            fresh_dynamics = dynamics.make(trajectories, config.dynamics, keys[0])
+            fresh_policy = policy.make(trajectories, config.policy, keys[2])
             return Autoencoders(
                 fit.start(fresh_dynamics, self._optimiser("dynamics"), keys[1]),
                 fit.start(fresh_policy, self._optimiser("policy"), keys[3]),
             )
 
-        return stacked(one, self.problem.model_keys(4))
+        return stacked(one, self.problem.model_keys(4), self.trajectories)
 
     def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
         """A twentieth of the epochs of both."""

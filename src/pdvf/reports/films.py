@@ -22,6 +22,7 @@ MILLISECONDS = 80
 """Of one frame of a film."""
 SHOWN_SECONDS = 8.0
 """Of the agent's time in a film: its first, which hold the probing and the change of policy."""
+LABEL = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 ABSENT_PLACE = 2
 """Positions that the observation of these families leaves out: x and y."""
 
@@ -60,7 +61,8 @@ def strips(run: Run) -> Figure | None:
             axes.spines[:].set_visible(False)
         for axes, picture, step in zip(row, pictures, chosen.tolist(), strict=False):
             axes.imshow(picture)
-            axes.text(0.03, 0.95, f"step {step}", transform=axes.transAxes, va="top", fontsize=SMALL, color="white")
+            words = f"step {step}, x = {poses[step, 0]:.1f}"
+            axes.text(0.03, 0.95, words, transform=axes.transAxes, va="top", fontsize=SMALL, color=INK, bbox=LABEL)
         returned = float(run.evaluation["returns"][0, e, 0])
         words = f"Environment {run.numbers[e]}\nreturn {returned:.0f}"
         row[0].set_ylabel(words, fontsize=NORMAL, color=INK, rotation=0, ha="right", va="center", labelpad=8)
@@ -104,7 +106,7 @@ def _control_step(family: MujocoFamily) -> float:
 
 
 def _time(run: Run, family: MujocoFamily) -> str:
-    probe = f"{family.probe_steps} probing steps, then the chosen policy"
+    probe = f"{family.probe_steps} probing step{'s' * (family.probe_steps > 1)}, then the chosen policy"
     fluid = {"swimmer": "current", "ant-wind": "wind"}.get(run.family)
     return f"{probe}; the arrow is the hidden {fluid}" if fluid else probe
 
