@@ -1,4 +1,6 @@
 import base64
+import csv
+import io
 import re
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import pytest
 import safetensors.numpy
 from fake_run import LEVEL, make_run
 
-from pdvf.reports import bars, paper, report, write_report
+from pdvf.reports import bars, paper, report, tables, write_report
 from pdvf.reports.data import read_run
 from pdvf.reports.statistics import probability_of_improvement
 from pdvf.reports.style import METHODS, circle_colours, png
@@ -104,6 +106,21 @@ def test_numbers_on_the_page_are_those_of_the_run(finished):
     assert "0.903" in text
     assert "0.580" in text
     assert "peek" in text
+
+
+def test_summary_has_the_numbers_of_every_method(tmp_path):
+    store = make_run(tmp_path, methods=("pd-vf", "nn", "pd-vf-plus"))
+    run = read_run(store)
+    rows = {(r["split"], r["method"], r["protocol"]): r for r in csv.DictReader(io.StringIO(tables.summary(run)))}
+    assert set(rows) == {(g.split, g.method, g.protocol) for g in run.groups}
+    means = {g.method: g.returns.mean() for g in run.select("test", "honest")}
+    nearest = rows["test", "nn", "honest"]
+    assert float(nearest["mean"]) == pytest.approx(means["nn"], rel=1e-5)
+    assert float(nearest["mean_low"]) < means["nn"] < float(nearest["mean_high"])
+    for ours in ("pd-vf", "pd-vf-plus"):
+        assert float(nearest[f"{ours}_minus_it"]) == pytest.approx(means[ours] - means["nn"], rel=1e-4)
+        assert rows["test", ours, "honest"][f"{ours}_minus_it"] == ""
+    assert float(nearest["paper_mean"]) == pytest.approx(0.58, abs=0.02)
 
 
 def test_recipe_is_on_the_page(finished):

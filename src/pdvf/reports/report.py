@@ -9,7 +9,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from pdvf.checked import ConfigError
-from pdvf.reports import bars, figures, films, page
+from pdvf.reports import bars, figures, films, page, tables
 from pdvf.reports.data import Run, read_run
 from pdvf.reports.style import png
 from pdvf.runs import RunStore
@@ -45,7 +45,7 @@ ENTRIES = (
 
 
 def write_report(store: RunStore) -> Path:
-    """Writes report.html and figures/*.png into the run's folder and returns the page's path.
+    """Writes report.html, summary.csv and figures/*.png into the run's folder and returns the page's path.
 
     Figures that the run lacks the data for are left out, and the page says so; the same run gives the same bytes.
     """
@@ -71,5 +71,6 @@ def write_report(store: RunStore) -> Path:
     moving = films.films(run) if any(figure.name == "strips" for figure in shown) else []
     for film in moving:
         store.write_bytes(f"figures/film-{film.environment}.gif", film.gif)
+    store.write_text("summary.csv", tables.summary(run))
     store.write_text("report.html", page.render(run, shown, absent, moving))
     return store.folder / "report.html"

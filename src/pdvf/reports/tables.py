@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,24 +12,73 @@ from pdvf.reports.data import Group, Run
 from pdvf.reports.statistics import RESAMPLES, Estimate, difference, probability_of_improvement
 from pdvf.reports.style import look
 
+OURS = ("pd-vf", "pd-vf-plus")
+"""The methods that every other one is compared with."""
+
+
+class Line(NamedTuple):
+    """One method in all environments of a split together."""
+
+    group: Group
+    paper: float | None
+    apart: dict[str, Estimate]  # how far each of OURS is above it
+    chance: dict[str, Estimate]  # that a seed of each of OURS is better
+
+
+def lines(run: Run, split: str = "test") -> list[Line]:
+    """Every method that played in a split."""
+    ours = {g.method: g for g in run.select(split, "honest") if g.method in OURS}
+    made = []
+    for group in run.select(split):
+        rivals = {
+            name: mine.returns
+            for name, mine in ours.items()
+            if name != group.method and mine.environments == group.environments
+        }
+        apart = {name: difference(returns, group.returns) for name, returns in rivals.items()}
+        chance = {name: probability_of_improvement(returns, group.returns) for name, returns in rivals.items()}
+        made.append(Line(group, paper_mean(run, group) if split == "test" else None, apart, chance))
+    return made
+
+
+def summary(run: Run) -> str:
+    """The same as numbers in a CSV file: means, interquartile means and differences with their intervals."""
+    estimates = ("mean", "iqm", *(f"{name}_minus_it" for name in OURS), *(f"{name}_better" for name in OURS))
+    names = ("family", "split", "method", "protocol", "environments", "seeds", "episodes", "paper_mean")
+    rows = [[*names, *(word for name in estimates for word in (name, f"{name}_low", f"{name}_high"))]]
+    for split in ("test", "train"):
+        for line in lines(run, split):
+            group, (_, seeds, episodes) = line.group, line.group.returns.shape
+            found = [group.summary.mean, group.summary.iqm]
+            found += [values.get(name) for values in (line.apart, line.chance) for name in OURS]
+            numbers = [number for estimate in found for number in (estimate or (None,) * 3)]
+            words = (run.title, split, group.method, group.protocol, len(group.environments), seeds, episodes)
+            rows.append([_csv(value) for value in (*words, line.paper, *numbers)])
+    return "".join(",".join(row) + "\n" for row in rows)
+
+
+def _csv(value: object) -> str:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
 
 def headline(run: Run) -> str:
     """Every method in all test environments together, beside the paper."""
-    ours = next((g for g in run.select("test", "honest") if g.method == "pd-vf"), None)
+    found = lines(run)
+    ours = [name for name in OURS if any(line.group.method == name for line in found)]
     rows = []
-    for group in run.select("test"):
-        mean, iqm, theirs = group.summary.mean, group.summary.iqm, paper_mean(run, group)
+    for line in found:
+        group = line.group
         _, seeds, episodes = group.returns.shape
         lead = ' class="lead"' if (group.method, group.protocol) == ("pd-vf", "honest") else ""
-        chance = apart = ""
-        if ours is not None and group.method != "pd-vf" and group.environments == ours.environments:
-            chance = _chance(probability_of_improvement(ours.returns, group.returns))
-            apart = cell(difference(ours.returns, group.returns), run)
+        apart = "".join(f"<td>{cell(line.apart[name], run) if name in line.apart else ''}</td>" for name in ours)
+        chance = _chance(line.chance["pd-vf"]) if "pd-vf" in line.chance else ""
         rows.append(
             f'<tr{lead}><td class="text">{chip(group.method)}{escape(look(group.method).label)}</td>'
-            f'<td class="text">{escape(group.protocol)}</td><td>{cell(mean, run)}</td>'
-            f"<td>{cell(iqm, run)}</td><td>{'' if theirs is None else number(theirs, run)}</td>"
-            f"<td>{apart}</td><td>{chance}</td><td>{seeds} × {episodes}</td></tr>"
+            f'<td class="text">{escape(group.protocol)}</td><td>{cell(group.summary.mean, run)}</td>'
+            f"<td>{cell(group.summary.iqm, run)}</td><td>{'' if line.paper is None else number(line.paper, run)}</td>"
+            f"{apart}<td>{chance}</td><td>{seeds} × {episodes}</td></tr>"
         )
     note = (
         "Over all test environments. In small print: 95 % percentile intervals from "
@@ -46,8 +96,8 @@ def headline(run: Run) -> str:
         note += " Methods with an asterisk are not in the paper."
     return (
         '<div class="wide"><table><thead><tr><th class="text">Method</th><th class="text">Protocol</th>'
-        "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th><th>PD-VF minus it</th>"
-        "<th>PD-VF better</th>"
+        "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th>"
+        f"{''.join(f'<th>{escape(look(name).label)} minus it</th>' for name in ours)}<th>PD-VF better</th>"
         f"<th>Seeds × episodes</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         f'<p class="note">{note}</p>'
     )
