@@ -53,3 +53,10 @@ def test_measured_returns_are_those_of_the_model(tmp_path):
         for seed, method, value in ((0, "pd-vf", 0.5), (0, "pd-vf", 0.7), (1, "pd-vf", 0.1), (0, "nn", 0.2)):
             writer.writerow(("spaceship", "test", 16, method, "honest", seed, 0, value))
     assert measured(tmp_path / "returns.csv", 0) == {"16": pytest.approx(0.6)}
+
+
+def test_the_model_that_comes_with_the_package_does_what_its_run_measured(capsys):
+    assert main(["evaluate", "--pretrained", "spaceship", "--episodes", "1"]) == 0
+    for row in capsys.readouterr().out.splitlines()[2:7]:
+        _, returned, _, its_run, *_ = row.split()
+        assert float(returned) == pytest.approx(float(its_run), abs=5e-3)
