@@ -88,11 +88,16 @@ def _spaceship(paper: Config, name: str) -> Config:
 
 
 def _mujoco(paper: Config, name: str) -> Config:
-    """As many samples as the paper's, in larger batches from more copies of the environment: a GPU wants many."""
+    """As many samples as the paper's, in larger batches from more copies of the environment: a GPU wants many.
+
+    Episodes are long and dear, so fewer of them are collected and fewer embeddings are scored than on Spaceship.
+    """
     ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
     ppo = replace(ppo, environments=128, rollout=64)
-    paper = replace(paper, ppo=ppo, collect=replace(paper.collect, steps=50))
-    paper = replace(paper, value=replace(paper.value, members=16, anchor=0.5))
+    paper = replace(paper, ppo=ppo, collect=CollectOptions(episodes=8, steps=50))
+    paper = replace(
+        paper, value=replace(paper.value, members=16, anchor=0.5, interpolations=1500, uniform=300, probes=8)
+    )
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
     return presets[name]() if name in presets else _smoke(paper)
 
