@@ -3,9 +3,9 @@
 python benchmarks/interpolation.py RUN [OUT.json]
 
 RUN is a finished run on Spaceship. Many policy embeddings are played in every training environment, so their returns
-are known exactly. Then neighbouring environments are left out, as many as there are for testing, and the returns there are
-interpolated by a Gaussian process over the true angle, which no method sees. The embedding with the best interpolated
-return is chosen in each of them; what it really returns there is the score. No test environment is played.
+are known exactly. Then neighbouring environments are left out, as many as there are for testing, and the returns there
+are interpolated by a Gaussian process over the true angle, which no method sees. The embedding with the best
+interpolated return is chosen in each of them; what it really returns there is the score. No test environment is played.
 """
 
 from __future__ import annotations
