@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pdvf.config import (
     ENVIRONMENT_OPTIONS,
+    BaselineOptions,
     CollectOptions,
     Config,
     ConfigError,
@@ -76,14 +77,19 @@ def _spaceship(paper: Config, name: str) -> Config:
             decoder_epochs=5,
         ),
         evaluate=EvaluateOptions(episodes=2),
-        baselines=replace(
-            quick.baselines,
-            steps=0,
-            recurrent_environments=16,
-            recurrent_rollout=32,
-            estimation_rounds=2,
-            estimation_updates=50,
-        ),
+        baselines=_few(quick.baselines),
+        imagine=replace(quick.imagine, updates=200),
+    )
+
+
+def _few(baselines: BaselineOptions) -> BaselineOptions:
+    return replace(
+        baselines,
+        steps=0,
+        recurrent_environments=16,
+        recurrent_rollout=32,
+        estimation_rounds=2,
+        estimation_updates=50,
     )
 
 
@@ -183,4 +189,6 @@ def _small(quick: Config) -> Config:
             decoder_epochs=2,
         ),
         evaluate=EvaluateOptions(episodes=2),
+        baselines=_few(quick.baselines),
+        imagine=replace(quick.imagine, updates=200),
     )
