@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -39,13 +40,22 @@ def resample(returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> 
     environment and seed. Environments are never drawn: they are the ones the question is about.
     """
     _require_returns(returns)
-    environments, seeds, episodes = returns.shape
+    returns = np.ascontiguousarray(returns, dtype=float)
+    return _resampled(returns.tobytes(), returns.shape, resamples, seed)
+
+
+@lru_cache(maxsize=128)
+def _resampled(data: bytes, shape: tuple[int, int, int], resamples: int, seed: int) -> np.ndarray:
+    """A method is compared with many others: its samples are drawn once."""
+    returns = np.frombuffer(data).reshape(shape)
+    environments, seeds, episodes = shape
     rng = np.random.default_rng(seed)
     scores = np.empty((resamples, environments, seeds))
     for b in range(resamples):
         chosen = returns[:, rng.integers(seeds, size=seeds)]
         episode = rng.integers(episodes, size=chosen.shape)
         scores[b] = np.take_along_axis(chosen, episode, axis=2).mean(axis=2)
+    scores.flags.writeable = False
     return scores
 
 
