@@ -16,7 +16,7 @@ import pytest
 
 import pdvf
 import pdvf.parallel
-from pdvf.cli import PHASE_NAMES, main
+from pdvf.cli import FAMILY_FIRST, PHASE_NAMES, main
 from pdvf.config import to_dict
 from pdvf.presets import PRESETS, preset
 from pdvf.runs import RunStore
@@ -351,6 +351,14 @@ def test_help_of_run_lists_every_option_with_the_presets_default(capsys, name):
             assert float(shown[2]) == default, option
     for option in ("--out", "--preset", "--quiet"):
         assert option in said
+
+
+@pytest.mark.parametrize("command", FAMILY_FIRST)
+def test_help_needs_no_family(capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: pdvf {command} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [*PHASE_NAMES, "report"])

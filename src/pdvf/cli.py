@@ -37,6 +37,7 @@ from pdvf.runs.errors import RunError
 if TYPE_CHECKING:
     from pdvf.methods import Method
 
+FAMILY_FIRST = ("run", "init", "compare", "sweep", "check-engine", "check-family")
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
 FAMILIES = {
     "spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)",
@@ -100,6 +101,8 @@ def _dispatch(arguments: list[str]) -> int:
     command, rest = arguments[0], arguments[1:]
     if command not in known:
         raise ConfigError(f"unknown command {command!r}, expected one of: {', '.join(known)}")
+    if command in FAMILY_FIRST and rest[:1] in (["-h"], ["--help"]):
+        rest = ["swimmer", "--help"]  # one of the families will do to explain the command
     return known[command](rest)
 
 
@@ -191,8 +194,6 @@ def _take_options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
-    if rest and rest[0] in ("-h", "--help"):
-        rest = ["spaceship", "--help"]  # every family has these options but for its own ones
     if not rest or rest[0].startswith("-"):
         raise ConfigError(
             f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}, or your own as "

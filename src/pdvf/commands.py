@@ -70,8 +70,6 @@ def pretrained(rest: list[str]) -> int:
 def check_engine(rest: list[str]) -> int:
     """An engine against MuJoCo in C."""
     families = [name for name in ENVIRONMENT_OPTIONS if name != "spaceship"]
-    if rest and rest[0] in ("-h", "--help"):
-        rest = [families[0], "--help"]
     if not rest or rest[0].startswith("-") or rest[0] not in families:
         given = rest[0] if rest else "nothing"
         raise ConfigError(f"`pdvf check-engine` was given {given}, expected a MuJoCo family: {', '.join(families)}")

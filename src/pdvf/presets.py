@@ -12,6 +12,7 @@ from pdvf.config import (
     ConfigError,
     EvaluateOptions,
     PPOOptions,
+    ValueOptions,
     environment_options,
 )
 
@@ -27,14 +28,15 @@ def preset(family: str, name: str) -> Config:
     """The configuration of a preset for a family."""
     if name not in PRESETS:
         raise ConfigError(f"unknown preset {name!r}, expected one of: {', '.join(PRESETS)}")
-    paper = Config(family=family, environment=environment_options(family))
+    value = ValueOptions(members=16, anchor=0.5)  # docs/decisions/0005-value.md
+    paper = Config(family=family, environment=environment_options(family), value=value)
     if family == "spaceship":
         return _spaceship(paper, name)
     return _mujoco(paper, name) if family in ENVIRONMENT_OPTIONS else _own(paper, name)
 
 
 def _spaceship(paper: Config, name: str) -> Config:
-    paper = replace(paper, value=replace(paper.value, members=16, power=8.0, anchor=0.5, high_return=0.5))
+    paper = replace(paper, value=replace(paper.value, power=8.0, high_return=0.5))
     if name in ("paper", "best"):
         return paper
     quick = replace(
@@ -101,9 +103,7 @@ def _mujoco(paper: Config, name: str) -> Config:
     ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
     ppo = replace(ppo, environments=128, rollout=64)
     paper = replace(paper, ppo=ppo, collect=CollectOptions(episodes=8, steps=50))
-    paper = replace(
-        paper, value=replace(paper.value, members=16, anchor=0.5, interpolations=1500, uniform=300, probes=8)
-    )
+    paper = replace(paper, value=replace(paper.value, interpolations=1500, uniform=300, probes=8))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
     return presets[name]() if name in presets else _smoke(paper)
 
@@ -121,7 +121,7 @@ def _own(paper: Config, name: str) -> Config:
         quick,
         ppo=replace(quick.ppo, steps=147_456),
         policy=replace(quick.policy, batch=64, epochs=80),
-        value=replace(quick.value, members=16, anchor=0.5, interpolations=200, uniform=50),
+        value=replace(quick.value, interpolations=200, uniform=50),
         evaluate=EvaluateOptions(episodes=10),
     )
     if name == "quick":

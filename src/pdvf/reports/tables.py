@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from html import escape
 from typing import NamedTuple
 
@@ -45,7 +47,9 @@ def summary(run: Run) -> str:
     """The same as numbers in a CSV file: means, interquartile means and differences with their intervals."""
     estimates = ("mean", "iqm", *(f"{name}_minus_it" for name in OURS), *(f"{name}_better" for name in OURS))
     names = ("family", "split", "method", "protocol", "environments", "seeds", "episodes", "paper_mean")
-    rows = [[*names, *(word for name in estimates for word in (name, f"{name}_low", f"{name}_high"))]]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, *(word for name in estimates for word in (name, f"{name}_low", f"{name}_high"))])
     for split in ("test", "train"):
         for line in lines(run, split):
             group, (_, seeds, episodes) = line.group, line.group.returns.shape
@@ -53,14 +57,12 @@ def summary(run: Run) -> str:
             found += [values.get(name) for values in (line.apart, line.chance) for name in OURS]
             numbers = [number for estimate in found for number in (estimate or (None,) * 3)]
             words = (run.title, split, group.method, group.protocol, len(group.environments), seeds, episodes)
-            rows.append([_csv(value) for value in (*words, line.paper, *numbers)])
-    return "".join(",".join(row) + "\n" for row in rows)
+            writer.writerow([*words, *(_short(value) for value in (line.paper, *numbers))])
+    return text.getvalue()
 
 
-def _csv(value: object) -> str:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _short(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.6g}"
 
 
 def headline(run: Run) -> str:
