@@ -254,7 +254,7 @@ def _execute(
     store = RunStore.open(folder) if config is None else RunStore.create(folder, to_dict(config), command)
     problem = pipeline.Problem(from_dict(store.config))
     if chosen is not None:
-        chosen = comparison.suited(chosen, problem.engine.family, bool(methods))
+        chosen = comparison.suited(chosen, problem, bool(methods))
     with store.lock():
         progress = make_progress(quiet)
         for name in phases:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.config import ConfigError
-from pdvf.families.base import Array, Family
+from pdvf.families.base import Array
 from pdvf.methods import METHODS, Method, agent_artefact, play_everywhere
 from pdvf.parallel import spread
 from pdvf.pipeline import Problem, Row, artefact_shapes, return_rows
@@ -51,9 +51,9 @@ def find_methods(words: Sequence[str | Method]) -> list[Method]:
     return list(found.values())
 
 
-def suited(methods: Sequence[Method], family: Family, asked: bool) -> list[Method]:
-    """Methods that can be used with a family; one that was asked for and cannot is an error."""
-    reasons = {method.name: method.unsuited(family) for method in methods}
+def suited(methods: Sequence[Method], problem: Problem, asked: bool) -> list[Method]:
+    """Methods that can be used for a problem; one that was asked for and cannot is an error."""
+    reasons = {method.name: method.unsuited(problem) for method in methods}
     for name, reason in reasons.items():
         if asked and reason:
             raise ConfigError(f"the method {name!r} cannot be used: {reason}; mend that or leave it out of --methods")
@@ -94,15 +94,15 @@ def compare(store: RunStore, problem: Problem, methods: Sequence[Method], progre
 
 def train_method(store: RunStore, problem: Problem, method: Method, shapes: dict[str, Any], progress: Progress) -> None:
     """Makes the method's agents, unless they are there, and adds their shapes."""
-    name = agent_artefact(method.name)
+    name, needs = agent_artefact(method.name), (*method.needs, *method.also(problem))
     shapes |= jax.eval_shape(
-        lambda inputs: _agents(problem, method, inputs), {needed: shapes[needed] for needed in method.needs}
+        lambda inputs: _agents(problem, method, inputs), {needed: shapes[needed] for needed in needs}
     )
     if store.has(name):
         store.verify(name)
         return
-    inputs = {needed: store.load(needed, shapes[needed]) for needed in method.needs}
-    run_phase(store, method.train(problem, inputs, method_key(problem, method)), (name,), method.needs, progress)
+    inputs = {needed: store.load(needed, shapes[needed]) for needed in needs}
+    run_phase(store, method.train(problem, inputs, method_key(problem, method)), (name,), needs, progress)
 
 
 def _agents(problem: Problem, method: Method, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -218,6 +218,11 @@ class BaselineOptions:
 
     steps: int = 0
     """Environment steps of each policy that a baseline trains; 0 for as many as `ppo.steps`."""
+    environments: int = 0
+    """Copies of the environment that one policy of PPOall, PPOdyn, Kmeans or Oracle plays at once; 0 for as many as
+    `ppo.environments`. These methods train few policies: a GPU wants more copies of each than in phase 1."""
+    rollout: int = 0
+    """Steps of each copy between two updates, also of MAML's; 0 for as many as `ppo.rollout`."""
     clusters: int = 5
     """K of Kmeans."""
     meta_batch: int = 20
@@ -240,8 +245,11 @@ class BaselineOptions:
     """RMA: gradient steps of the regression in each round."""
 
     def __post_init__(self) -> None:
-        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name != "steps"))
-        _require(self.steps >= 0, "baselines.steps", self.steps, "at least 0 (0 for as many as ppo.steps)")
+        as_ppo = ("steps", "environments", "rollout")
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in as_ppo))
+        for name in as_ppo:
+            given = getattr(self, name)
+            _require(given >= 0, f"baselines.{name}", given, f"at least 0 (0 for as many as ppo.{name})")
         _require(
             self.meta_batch % self.meta_batches == 0,
             "baselines.meta_batches",
@@ -257,8 +265,36 @@ class BaselineOptions:
 
 
 @dataclass(frozen=True)
+class PlusOptions:
+    """PD-VF-plus: what decides between policies (ours)."""
+
+    by: Literal["imagination", "experience"] = "imagination"
+    """Imagination: embeddings are tried in a learned model of the dynamics (options `imagine`). Experience: of the
+    finished policies of phase 1, the one that did best in the training environments whose z_d is near."""
+    episodes: int = 4
+    """Experience: episodes that each policy plays in each training environment."""
+    width: float = 2.0
+    """Experience: how near, in units of the mean distance from a training environment's z_d to the next."""
+    looks: int = 1
+    """Experience: parts of an episode, after each of which the choice is looked at again; 1 chooses once for all."""
+    settling: float = 0.4
+    """Share of such a part whose rewards do not count: a policy needs time to come into its stride."""
+    patience: float = 1.5
+    """Another policy must promise this many times the reward of the one that acts."""
+    doubt: float = 1.0
+    """Standard deviation of the rewards of an unknown environment around those of a training environment, in units of
+    the spread of all known rewards: how little one part of an episode tells about which of them it is like."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "episodes", "width", "looks", "doubt")
+        _require(0 <= self.settling < 1, "plus.settling", self.settling, "at least 0 and below 1")
+        _require(self.patience >= 1, "plus.patience", self.patience, "at least 1")
+        _require(self.by in ("imagination", "experience"), "plus.by", self.by, "imagination or experience")
+
+
+@dataclass(frozen=True)
 class ImagineOptions:
-    """PD-VF-plus: candidates are tried in a learned model of the dynamics (ours)."""
+    """PD-VF-plus by imagination: candidates are tried in a learned model of the dynamics (ours)."""
 
     members: int = 3
     """Models of the dynamics, whose imagined returns are averaged."""
@@ -307,6 +343,7 @@ class Config:
     value: ValueOptions = field(default_factory=ValueOptions)
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
     baselines: BaselineOptions = field(default_factory=BaselineOptions)
+    plus: PlusOptions = field(default_factory=PlusOptions)
     imagine: ImagineOptions = field(default_factory=ImagineOptions)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from pdvf.config import (
     Config,
     ConfigError,
     EvaluateOptions,
+    PlusOptions,
     PPOOptions,
     ValueOptions,
     environment_options,
@@ -22,6 +23,18 @@ PRESETS: dict[str, str] = {
     "paper": "the paper's sizes; minutes on a GPU, hours on a CPU",
     "best": "as paper, with what makes policies strong (Spaceship: the same as paper)",
 }
+
+
+MANY_COPIES = BaselineOptions(
+    environments=512,
+    rollout=16,
+    meta_batch=512,
+    meta_batches=32,
+    recurrent_environments=512,
+    recurrent_rollout=32,
+    recurrent_minibatches=16,
+)
+"""Baselines that train five policies at a time, for a simulator that takes hardly longer for thousands of copies."""
 
 
 def preset(family: str, name: str) -> Config:
@@ -103,7 +116,12 @@ def _mujoco(paper: Config, name: str) -> Config:
     ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
     ppo = replace(ppo, environments=128, rollout=64)
     paper = replace(paper, ppo=ppo, collect=CollectOptions(episodes=8, steps=50))
-    paper = replace(paper, value=replace(paper.value, interpolations=1500, uniform=300, probes=8))
+    paper = replace(paper, value=replace(paper.value, interpolations=800, uniform=200, probes=8, stages=12))
+    if paper.environment.horizon >= 1000:
+        fewer = replace(paper.value, interpolations=400, uniform=100, probes=4, stages=10, decoder_rounds=4)
+        paper = replace(paper, collect=CollectOptions(episodes=4, steps=50), value=fewer)
+    looks = 8 if paper.family == "ant-legs" else 1  # docs/decisions/0009-plus.md
+    paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience", looks=looks, doubt=1.5))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
     return presets[name]() if name in presets else _smoke(paper)
 
@@ -113,7 +131,7 @@ def _own(paper: Config, name: str) -> Config:
     horizon = paper.environment.horizon
     kept = 0 if horizon <= 50 else max(50, paper.environment.probe_steps + 1)
     ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
-    paper = replace(paper, ppo=ppo, collect=replace(paper.collect, steps=kept))
+    paper = replace(paper, ppo=ppo, collect=replace(paper.collect, steps=kept), plus=PlusOptions(by="experience"))
     if name in ("paper", "best"):
         return paper
     quick = replace(_quick(paper), collect=CollectOptions(episodes=4, steps=kept))
@@ -146,6 +164,7 @@ def _quick(paper: Config) -> Config:
         policy_seeds=1,
         model_seeds=1,
         ppo=_strong(ppo, paper.family),
+        baselines=BaselineOptions(),
         collect=replace(paper.collect, episodes=2),
         dynamics=replace(paper.dynamics, epochs=200, batch=128, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=200, batch=128, learning_rate=2e-3, set_size=32),

@@ -13,9 +13,9 @@ from pdvf.methods.base import (
 )
 from pdvf.methods.conditioned import KMEANS, ORACLE, PPO_ALL, PPO_DYN
 from pdvf.methods.embedded import BEST_SINGLE, NN, NO_AGG_POLICY, NO_AGG_VALUE, PD_VF, PPO_ENV
-from pdvf.methods.imagined import PD_VF_PLUS
 from pdvf.methods.maml import MAML
 from pdvf.methods.play import play, play_everywhere
+from pdvf.methods.plus import PD_VF_PLUS
 from pdvf.methods.rl2 import RL2
 from pdvf.methods.rma import RMA
 

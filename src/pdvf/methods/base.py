@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from pdvf.families.base import Array, Family
+from pdvf.families.base import Array
 from pdvf.pipeline import Problem
 
 Inputs = Mapping[str, Any]
@@ -95,12 +95,14 @@ class Method:
     """From the problem, the artefacts in `needs` and a key to a training; it may be traced without values."""
     needs: tuple[str, ...] = ()
     """Artefacts of the run; `agent_artefact(name)` asks for another method."""
+    also: Callable[[Problem], tuple[str, ...]] = lambda problem: ()
+    """Artefacts of the run that are needed with these options only."""
     told: bool = False
     """Whether episodes begin with the hidden environment: only upper bounds may be."""
     mirror: Callable[[Any], Any] | None = None
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
-    unsuited: Callable[[Family], str] = lambda family: ""
-    """Why it cannot be used with a family, or nothing."""
+    unsuited: Callable[[Problem], str] = lambda problem: ""
+    """Why it cannot be used with a family and these options, or nothing."""
 
 
 def agent_artefact(name: str) -> str:

@@ -35,9 +35,11 @@ PROBES = 32
 
 def method_ppo(problem: Problem, **sizes: int) -> PPOOptions:
     """PPO's options with sizes of a method's own, for the steps that a baseline gets: an update a stage at least."""
-    ppo, steps = problem.config.ppo, problem.config.baselines.steps or problem.config.ppo.steps
-    batch = sizes.get("environments", ppo.environments) * sizes.get("rollout", ppo.rollout)
-    return replace(ppo, steps=max(steps, batch * ppo.checkpoints), **sizes)
+    ppo, given = problem.config.ppo, problem.config.baselines
+    usual = {"environments": given.environments or ppo.environments, "rollout": given.rollout or ppo.rollout}
+    sizes = usual | sizes
+    steps = max(given.steps or ppo.steps, sizes["environments"] * sizes["rollout"] * ppo.checkpoints)
+    return replace(ppo, steps=steps, **sizes)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""PD-VF-plus (ours): W proposes, imagination decides.
+"""PD-VF-plus by imagination (ours): W proposes, imagination decides.
 
 Candidates for the policy embedding are tried in a learned model of the dynamics, whose hidden numbers are inferred
 from the same N_d probing steps; the one with the best imagined return acts. The test environment is not touched.
@@ -23,7 +23,7 @@ from pdvf.families.base import Array, Family, ImaginableFamily
 from pdvf.imagine import model
 from pdvf.imagine.model import AffineDynamics
 from pdvf.imagine.plan import candidates, imagine
-from pdvf.methods.base import Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.base import Inputs, Transitions, agent_artefact
 from pdvf.methods.conditioned import infer
 from pdvf.methods.embedded import Choice, Choosing
 from pdvf.parallel import spread
@@ -133,12 +133,12 @@ class ModelTraining:
         return {agent_artefact(self.name): ImaginingAgent(self.adapter, models, made, family, self._options)}
 
 
-def train_pd_vf_plus(problem: Problem, inputs: Inputs, key: Array) -> ModelTraining:
+def train_by_imagination(problem: Problem, inputs: Inputs, key: Array) -> ModelTraining:
     """Models of the dynamics; everything else is PD-VF's."""
     return ModelTraining(problem, inputs["trajectories"], inputs["adapter"], key)
 
 
-def unsuited(family: Family) -> str:
+def cannot_imagine(family: Family) -> str:
     """Why a family cannot be imagined, or nothing."""
     if not isinstance(family, ImaginableFamily):
         return f"the family {family.name!r} has no method `judge` (reward and end of a step, told from observations)"
@@ -147,12 +147,3 @@ def unsuited(family: Family) -> str:
     except TypeError:
         return f"the family {family.name!r} cannot be hashed: make its dataclass frozen"
     return ""
-
-
-PD_VF_PLUS = Method(
-    "pd-vf-plus",
-    "PD-VF whose choice is made by imagined episodes in a learned model (ours)",
-    train_pd_vf_plus,
-    ("trajectories", "adapter"),
-    unsuited=unsuited,
-)

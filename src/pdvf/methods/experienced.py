@@ -1,0 +1,117 @@
+"""PD-VF-plus by experience (ours): the trained policy that did best in the training environments most alike.
+
+Every finished policy of phase 1 is played in every training environment beforehand. At test time, z_d of the N_d
+probing steps says how much each training environment counts, and the policy with the best weighted return acts: a
+value function W(pi, z_d) without parameters, over the policies there are, and nothing is lost in decoding.
+
+With `plus.looks` above 1 the choice is looked at again during the episode: the reward that the acting policy has
+earned says anew which training environments this one is like, and a policy that disappoints is given up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.adapt import Adapter
+from pdvf.config import PlusOptions
+from pdvf.families.base import Array
+from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions
+from pdvf.methods.conditioned import infer
+from pdvf.pipeline import Problem, transfer
+from pdvf.rl.networks import Actor
+from pdvf.value.body import Body
+
+
+class Trial(NamedTuple):
+    """What is known in the middle of an episode. Rewards are per step."""
+
+    policy: Array  # [] that acts; -1 while probing
+    weights: Array  # [E] logarithms, of the training environments
+    earned: Array  # [K] mean reward of each policy in this episode, not a number where it has not acted
+    steps: Array  # [] that the policy has made since the last look
+    reward: Array  # [] sum over those that count
+
+
+class Experienced(eqx.Module):
+    """One of K policies: the one with the best rewards in the training environments nearby."""
+
+    actors: Actor  # [K, ...]
+    rewards: Array  # [K, E] mean return of each policy in each training environment, divided by the horizon
+    z_d: Array  # [E, d]
+    width: Array  # [] how near is near
+    doubt: Array  # [] standard deviation of rewards around `rewards`
+    body: Body
+    window: int = eqx.field(static=True)  # steps between two looks; 0 for none
+    options: PlusOptions = eqx.field(static=True)
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Trial:
+        """Nothing is known."""
+        del hidden
+        count, environments = self.rewards.shape
+        zero, dtype = jnp.zeros((), observation.dtype), observation.dtype
+        return Trial(
+            jnp.full((), -1), jnp.zeros(environments, dtype), jnp.full(count, jnp.nan, dtype), jnp.zeros((), int), zero
+        )
+
+    def adapt(self, memory: Trial, transitions: Transitions) -> Trial:
+        """Weighs the training environments by z_d, and takes the best policy."""
+        distance = jnp.sum((self.z_d - infer(self.body, transitions)) ** 2, axis=-1)
+        weights = jax.nn.log_softmax(-distance / (2 * self.width**2))
+        expected = self.rewards @ jnp.exp(weights)
+        return memory._replace(policy=jnp.argmax(expected).astype(memory.policy.dtype), weights=weights)
+
+    def act(self, memory: Trial, observation: Array, feedback: Feedback) -> tuple[Array, Trial]:
+        """The probe policy at first, then the chosen one."""
+        if self.window:
+            memory = self._look(memory, feedback.reward)
+        known = memory.policy >= 0
+        own = jax.tree.map(lambda x: x[memory.policy], self.actors)(observation)
+        memory = memory._replace(steps=memory.steps + known.astype(memory.steps.dtype))
+        return jnp.where(known, own, self.body.probe(observation)), memory
+
+    def _look(self, memory: Trial, reward: Array) -> Trial:
+        """Counts the last step's reward; at the end of a window, weighs and chooses again."""
+        settling = int(self.options.settling * self.window)
+        m = memory._replace(reward=memory.reward + jnp.where(memory.steps > settling, reward, 0.0))
+        rate = m.reward / (self.window - settling)
+        weights = m.weights - (rate - self.rewards[m.policy]) ** 2 / (2 * self.doubt**2)
+        earned = m.earned.at[m.policy].set(rate)
+        expected = self.rewards @ jax.nn.softmax(weights)
+        expected = jnp.where(jnp.isnan(earned), expected, earned)
+        best, now = jnp.argmax(expected), expected[m.policy]
+        leave = expected[best] > self.options.patience * jnp.maximum(now, 0.0)
+        policy = jnp.where(leave, best, m.policy).astype(m.policy.dtype)
+        looked = Trial(policy, weights, earned, jnp.zeros_like(m.steps), jnp.zeros_like(m.reward))
+        return jax.tree.map(lambda new, old: jnp.where(m.steps == self.window, new, old), looked, m)
+
+
+def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """Plays the finished policies; nothing is learned."""
+    adapter: Adapter = inputs["adapter"]
+    options, horizon = problem.config.plus, problem.engine.family.horizon
+
+    def make() -> Experienced:
+        finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), inputs["policies"])
+        contexts = jnp.asarray(problem.contexts)
+        many = jnp.repeat(contexts, options.episodes, axis=0)
+        played = jax.jit(lambda actors: transfer(problem.engine, many, actors, key))(finished)
+        returns = jnp.mean(played.reshape(played.shape[0], contexts.shape[0], options.episodes), axis=-1)
+        rewards = returns / horizon
+        shared = finished, rewards, jnp.maximum(options.doubt * jnp.std(rewards), 1e-6)
+        seeds = adapter.train_z_d.shape[0]
+        actors, rewards, doubt = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), shared)
+        width = jax.vmap(lambda z_d: options.width * spacing(z_d))(adapter.train_z_d)
+        window = horizon // options.looks if options.looks > 1 else 0
+        return Experienced(actors, rewards, adapter.train_z_d, width, doubt, adapter.body, window, options)
+
+    return AtOnce("pd-vf-plus", make)
+
+
+def spacing(z_d: Array) -> Array:
+    """The mean distance [] from an environment of z_d [E, d] to the next."""
+    apart = jnp.linalg.norm(z_d[:, None] - z_d[None], axis=-1) + jnp.where(jnp.eye(z_d.shape[0]) > 0, jnp.inf, 0.0)
+    return jnp.maximum(jnp.mean(jnp.min(apart, axis=-1)), 1e-6)

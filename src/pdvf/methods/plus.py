@@ -1,0 +1,33 @@
+"""PD-VF-plus (ours): PD-VF's probing and embeddings, with another way to choose (option `plus.by`)."""
+
+from __future__ import annotations
+
+from pdvf.families.base import Array
+from pdvf.methods.base import Inputs, Method, Training
+from pdvf.methods.experienced import train_by_experience
+from pdvf.methods.imagined import cannot_imagine, train_by_imagination
+from pdvf.pipeline import Problem
+
+
+def train_pd_vf_plus(problem: Problem, inputs: Inputs, key: Array) -> Training:
+    """As the configuration says."""
+    imagines = problem.config.plus.by == "imagination"
+    return (train_by_imagination if imagines else train_by_experience)(problem, inputs, key)
+
+
+def _needs(problem: Problem) -> tuple[str, ...]:
+    return ("trajectories",) if problem.config.plus.by == "imagination" else ("policies",)
+
+
+def _unsuited(problem: Problem) -> str:
+    return cannot_imagine(problem.engine.family) if problem.config.plus.by == "imagination" else ""
+
+
+PD_VF_PLUS = Method(
+    "pd-vf-plus",
+    "PD-VF whose choice is made by imagined episodes, or by experience in similar environments (ours)",
+    train_pd_vf_plus,
+    ("adapter",),
+    also=_needs,
+    unsuited=_unsuited,
+)

@@ -1,0 +1,128 @@
+"""PD-VF-plus by experience: choices worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toy import OPTIONS, Force, ToyProblem
+
+from pdvf.config import PlusOptions
+from pdvf.methods import Feedback, Transitions, play_everywhere
+from pdvf.methods.conditioned import infer
+from pdvf.methods.experienced import Experienced, spacing, train_by_experience
+from pdvf.rl.networks import make_actor_critic
+from tiny import make_actors, make_body, relaxed
+
+# Rewards of three policies in two training environments: one for each, and one that is fair in both.
+REWARDS = jnp.array([[0.0, 1.0], [1.0, 0.0], [0.7, 0.7]])
+SEEN = jnp.array([0.0, 1.0])
+
+
+@pytest.fixture
+def transitions() -> Transitions:
+    """One probing step of the toy."""
+    return Transitions(SEEN[None], jnp.full((1, 1), 0.5), jnp.zeros(1), jnp.array([[0.5, 0.0]]), jnp.ones(1, bool))
+
+
+def make_agent(transitions: Transitions, width: float, window: int = 0) -> Experienced:
+    """The probed environment has the z_d of the first training environment; the second is one away."""
+    family = Force()
+    body = make_body(family.observation, family.action, 3, jax.random.key(0))
+    z_d = infer(body, transitions)
+    away = jnp.array([1.0, 0.0, 0.0])
+    return Experienced(
+        make_actors(3, family.observation, family.action, jax.random.key(1)),
+        REWARDS,
+        jnp.stack([z_d, z_d + away]),
+        jnp.array(width),
+        jnp.array(0.5),
+        body,
+        window,
+        PlusOptions(settling=0.5, patience=1.5),
+    )
+
+
+def feedback(reward: float) -> Feedback:
+    return Feedback(jnp.zeros(1), jnp.array(reward), jnp.zeros(()))
+
+
+def test_near_environments_decide(transitions):
+    # Width 0.2: the second environment weighs e^(-12.5), so the first one's specialist is chosen.
+    # Width 100: both weigh a half; means 0.5, 0.5, 0.7, so the third is chosen.
+    for width, policy in ((0.2, 1), (100.0, 2)):
+        agent = make_agent(transitions, width)
+        memory = agent.begin_episode(SEEN, None)
+        probing, memory = agent.act(memory, SEEN, feedback(0.0))
+        np.testing.assert_array_equal(probing, agent.body.probe(SEEN))
+        memory = agent.adapt(memory, transitions)
+        assert int(memory.policy) == policy
+        own = jax.tree.map(lambda x, p=policy: x[p], agent.actors)(SEEN)
+        np.testing.assert_allclose(agent.act(memory, SEEN, feedback(0.0))[0], own, rtol=1e-6)
+
+
+def test_a_policy_that_disappoints_is_given_up(transitions):
+    """Windows of four steps, of which the last two count."""
+    agent = make_agent(transitions, 0.5, window=4)
+    for rewards, expected in (((9.0, 9.0, 0.1, 0.1), 2), ((0.0, 0.0, 0.9, 0.9), 1), ((-9.0, -9.0, 0.7, 0.7), 1)):
+        memory = agent.adapt(agent.begin_episode(SEEN, None), transitions)
+        assert int(memory.policy) == 1  # weights e^0 and e^-2: rewards 0.12, 0.88, 0.7
+        _, memory = agent.act(memory, SEEN, feedback(5.0))  # the last reward of probing is nobody's
+        for reward in rewards:
+            assert int(memory.policy) == 1
+            _, memory = agent.act(memory, SEEN, feedback(reward))
+        # 0.1 a step is (0.9 / 0.5)^2 / 2 = 1.62 less likely in the first environment (in logarithms) and 0.02 in the
+        # second: weights e^-1.62 and e^-2.02, that is 0.60 and 0.40. Promised: 0.40 and 0.70 by the others, 0.1 by
+        # this one, so it is left, for the fair one.
+        assert int(memory.policy) == expected
+        assert int(memory.steps) == 1  # a new part has begun, with one step
+
+
+def test_the_toy_is_mastered_by_policies_that_push_one_way():
+    """Two policies that push left and right; z_d tells the sign of the gain after one step."""
+    config = replace(OPTIONS, model_seeds=1, plus=PlusOptions(by="experience", episodes=1, width=0.5))
+    problem = ToyProblem(config)
+    family = Force()
+
+    def pushing(direction: float):
+        actor, _ = make_actor_critic(family.observation, family.action, 4, jax.random.key(0))
+        last = actor.layers[-1]
+        bias = jnp.full_like(last.bias, direction)
+        return eqx.tree_at(lambda a: (a.layers[-1].weight, a.layers[-1].bias), actor, (0 * last.weight, bias))
+
+    # Finished policies [K, E, seeds, ...]: two environments' worth of leftward ones, two of rightward ones.
+    actors = jax.tree.map(lambda *x: jnp.stack(x)[None, :, None], *(pushing(d) for d in (-1.0, -1.0, 1.0, 1.0)))
+
+    class Seen(eqx.Module):
+        """Takes the position after the first push for z_d."""
+
+        def encode(self, observation, action, following, valid):
+            return following[0, :1] / jnp.abs(action[0, 0])
+
+    class Body(eqx.Module):
+        dynamics: Seen
+        offset: jax.Array
+
+        def probe(self, observation):
+            return self.offset
+
+    class Adapter(eqx.Module):
+        body: Body
+        train_z_d: jax.Array
+
+    adapter = Adapter(Body(Seen(), jnp.full((1, 1), 0.5)), jnp.asarray(problem.contexts)[None])
+    with relaxed():
+        training = train_by_experience(problem, {"policies": actors, "adapter": adapter}, jax.random.key(2))
+        agents = training.finish(training.advance(training.start(), 0)[0])["agent-pd-vf-plus"]
+        played = play_everywhere(problem.engine, agents, problem.everywhere, 1, False, jax.random.key(3))["honest"]
+    gains = np.asarray(problem.everywhere)[:, 0]
+    # The probe pushes by 0.5; four pushes are left, each as strong as can be, in the right direction.
+    np.testing.assert_allclose(np.asarray(played)[0, :, 0], 0.5 * gains + 4 * np.abs(gains), rtol=1e-5)
+
+
+def test_spacing_by_hand():
+    np.testing.assert_allclose(spacing(jnp.array([[0.0, 0.0], [1.0, 0.0], [1.0, 3.0]])), (1 + 1 + 3) / 3)
