@@ -29,17 +29,14 @@ from pdvf.parallel import use_all_cores
 from pdvf.pipeline import Problem, artefact_shapes, transfer
 from pdvf.runs import RunStore
 
-EPISODES = 4
+EPISODES = 2
 """Of every policy in every environment to choose by, and of every choice to judge it by."""
 CHOICES = {
     "width 0.5": PlusOptions(width=0.5),
     "width 1": PlusOptions(width=1.0),
     "width 2": PlusOptions(width=2.0),
     "width 4": PlusOptions(width=4.0),
-    "all alike": PlusOptions(width=1e3),
-    "width 2, 4 looks": PlusOptions(width=2.0, looks=4, doubt=1.5),
     "width 2, 8 looks": PlusOptions(width=2.0, looks=8, doubt=1.5),
-    "width 2, 8 looks, impatient": PlusOptions(width=2.0, looks=8, doubt=1.5, patience=1.2),
 }
 
 

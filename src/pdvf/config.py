@@ -273,8 +273,9 @@ class PlusOptions:
     finished policies of phase 1, the one that did best in the training environments whose z_d is near."""
     episodes: int = 4
     """Experience: episodes that each policy plays in each training environment."""
-    width: float = 2.0
-    """Experience: how near, in units of the mean distance from a training environment's z_d to the next."""
+    width: float = 0.0
+    """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes what
+    chooses best when training environments are left out one at a time."""
     looks: int = 1
     """Experience: parts of an episode, after each of which the choice is looked at again; 1 chooses once for all."""
     settling: float = 0.4
@@ -286,7 +287,8 @@ class PlusOptions:
     the spread of all known rewards: how little one part of an episode tells about which of them it is like."""
 
     def __post_init__(self) -> None:
-        _positive(self, "episodes", "width", "looks", "doubt")
+        _positive(self, "episodes", "looks", "doubt")
+        _require(self.width >= 0, "plus.width", self.width, "at least 0 (0 for what chooses best)")
         _require(0 <= self.settling < 1, "plus.settling", self.settling, "at least 0 and below 1")
         _require(self.patience >= 1, "plus.patience", self.patience, "at least 1")
         _require(self.by in ("imagination", "experience"), "plus.by", self.by, "imagination or experience")

@@ -14,7 +14,7 @@ from toy import OPTIONS, Force, ToyProblem
 from pdvf.config import PlusOptions
 from pdvf.methods import Feedback, Transitions, play_everywhere
 from pdvf.methods.conditioned import infer
-from pdvf.methods.experienced import Experienced, spacing, train_by_experience
+from pdvf.methods.experienced import Experienced, best_width, spacing, train_by_experience
 from pdvf.rl.networks import make_actor_critic
 from tiny import make_actors, make_body, relaxed
 
@@ -122,6 +122,20 @@ def test_the_toy_is_mastered_by_policies_that_push_one_way():
     gains = np.asarray(problem.everywhere)[:, 0]
     # The probe pushes by 0.5; four pushes are left, each as strong as can be, in the right direction.
     np.testing.assert_allclose(np.asarray(played)[0, :, 0], 0.5 * gains + 4 * np.abs(gains), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("fair", "width"), [(0.35, 0.25), (0.85, 8.0)])
+def test_width_that_chooses_best_where_an_environment_is_left_out(fair, width):
+    """Two pairs of environments 0.1 apart, each with its own policy, and one policy that earns the same everywhere.
+
+    With one environment left out, its neighbour's policy promises 1 there and earns 0.5 here. In units of 0.1, width 4
+    still gives the neighbour 0.89 of the weight, more than the fair policy's 0.85; width 8 gives it 0.50.
+    """
+    z_d = jnp.array([[0.0], [0.1], [1.0], [1.1]])
+    own = jnp.array([[1.0, 0.5, 0.0, 0.0], [0.5, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.5], [0.0, 0.0, 0.5, 1.0]])
+    returns = jnp.concatenate([own, jnp.full((1, 4), fair)])
+    home = jnp.array([0, 1, 2, 3, 4])  # the fair one is at home in none of them
+    np.testing.assert_allclose(best_width(returns, home, z_d), width)
 
 
 def test_spacing_by_hand():
