@@ -137,6 +137,9 @@ class ReproduceArguments:
     """Folder of all runs; made if it is not there."""
     methods: tuple[str, ...] = ()
     """Methods to compare, as `pdvf list` names them; all for none."""
+    workers: int = 1
+    """Parts made at the same time, each by a process of its own: one leaves most of a GPU idle. With NVIDIA's MPS
+    running they truly share it (docs/reproduce.md)."""
     seed: int = 0
     """Seed of everything that is random."""
     quiet: bool = False

@@ -19,9 +19,10 @@ pdvf list                                       families, presets, methods
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -36,6 +37,7 @@ from pdvf.runs.errors import RunError
 
 if TYPE_CHECKING:
     from pdvf.methods import Method
+    from pdvf.reproduce import Status
 
 FAMILY_FIRST = ("run", "init", "compare", "sweep", "check-engine", "check-family")
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
@@ -131,28 +133,62 @@ def _reproduce(rest: list[str]) -> int:
     for family in families:
         if family not in ENVIRONMENT_OPTIONS:
             raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(ENVIRONMENT_OPTIONS)}")
+    if given.workers < 1:
+        raise ConfigError(f"--workers is {given.workers}, expected at least 1")
     from pdvf import comparison, reproduce
     from pdvf.families.mujoco import need
 
     methods = comparison.find_methods(given.methods)
     if families != ("spaceship",):
         need("mujoco", "mujoco", "this reproduction")
+    configs = {family: replace(preset(family, given.preset), seed=given.seed) for family in families}
+    status = reproduce.Status(given.out, families, methods, given.workers)
     command = _command("reproduce", rest)
-
-    def status() -> None:
-        print(f"reproduce: {reproduce.write_status(given.out, families, methods)}", file=sys.stderr, flush=True)
-
-    for family in families:
-        config, folder = replace(preset(family, given.preset), seed=given.seed), given.out / family
+    if given.workers > 1:
+        return _side_by_side(configs, command, methods, given, status)
+    for family, config in configs.items():
+        folder = given.out / family
         for phase in PHASE_NAMES:
             _execute(folder, config, command, (phase,), given.quiet)
-            status()
+            _say(status.write())
         for method in methods:
             _execute(folder, config, command, (), given.quiet, (method,), report=False)
-            status()
+            _say(status.write())
         _execute(folder, config, command, ("report",), given.quiet)
         print(f"all tables and figures: {reproduce.write_index(given.out)}")
     return 0
+
+
+def _side_by_side(
+    configs: Mapping[str, Config], command: str, methods: Sequence[Method], given: ReproduceArguments, status: Status
+) -> int:
+    """A reproduction whose parts are made by several processes."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # this process needs hardly any of a GPU
+    from pdvf import pipeline, reproduce, workers
+    from pdvf.runs import RunStore
+
+    jobs: list[workers.Job] = []
+    for family, config in configs.items():
+        store = RunStore.create(given.out / family, to_dict(config), command)
+        jobs += workers.jobs_of(store, pipeline.Problem(config), methods)
+
+    def say(line: str) -> None:
+        counted = status.write()
+        if not given.quiet:
+            _say(f"{line} ({counted})")
+
+    undone = workers.work(jobs, given.workers, say)
+    print(f"all tables and figures: {reproduce.write_index(given.out)}")
+    if undone:
+        raise RunError(
+            f"{len(undone)} parts are not done: {', '.join(job.title for job in undone)}; OUT/FAMILY/logs say why, and "
+            "the same command tries again (with fewer --workers, if memory was short)"
+        )
+    return 0
+
+
+def _say(line: str) -> None:
+    print(f"reproduce: {line}", file=sys.stderr, flush=True)
 
 
 def _sweep(rest: list[str]) -> int:
@@ -247,7 +283,7 @@ def _execute(
     from pdvf.parallel import use_all_cores
 
     use_all_cores()
-    from pdvf import comparison, pipeline
+    from pdvf import comparison, parts, pipeline
     from pdvf.runs import RunStore, make_progress
 
     chosen = None if methods is None else comparison.find_methods(methods)
@@ -258,39 +294,15 @@ def _execute(
     with store.lock():
         progress = make_progress(quiet)
         for name in phases:
-            if name != "report":
-                _run_phase(store, problem, name, progress)
+            if name != parts.REPORT:
+                parts.make_phase(store, problem, name, progress)
         if chosen is not None:
             comparison.compare(store, problem, chosen, progress)
             comparison.write_returns(store, problem)
-        if report and (chosen is not None or "report" in phases):
+        if report and (chosen is not None or parts.REPORT in phases):
             from pdvf.reports import write_report
 
             print(f"report: {write_report(store)}")
-
-
-def _run_phase(store, problem, name: str, progress) -> None:
-    from pdvf import pipeline
-    from pdvf.comparison import write_returns
-    from pdvf.runs import run_phase
-
-    spec = pipeline.PHASES[name]
-    if not all(store.has(artefact) for artefact in spec.leaves):
-        for needed in spec.needs:
-            if not store.has(needed):
-                maker = next(phase for phase, s in pipeline.PHASES.items() if needed in s.leaves)
-                raise RunError(
-                    f"{store.folder} has no artefact {needed!r}, which `pdvf {name}` needs: "
-                    f"run `pdvf {maker} {store.folder}` first"
-                )
-        shapes = pipeline.artefact_shapes(problem)
-        inputs = [store.load(needed, shapes[needed]) for needed in spec.needs]
-        run_phase(store, spec.make(problem, *inputs), spec.leaves, spec.needs, progress)
-    else:
-        for artefact in spec.leaves:
-            store.verify(artefact)
-    if name == "evaluate":
-        write_returns(store, problem)
 
 
 def _list(rest: list[str]) -> int:

@@ -1,17 +1,19 @@
 """The whole paper: every family and method in one folder, with a page that says what is done and what is left.
 
-OUT/FAMILY/         a run each, with all methods compared
-OUT/status.html     what is done, what is left, how long it took
-OUT/index.html      the tables and figures of all families together
+OUT/FAMILY/            a run each, with all methods compared
+OUT/status.html        what is done, what is left, how long it took
+OUT/stretches.json     when the command was at work
+OUT/index.html         the tables and figures of all families together
 """
 
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pdvf.config import ENVIRONMENT_OPTIONS
 from pdvf.methods import METHODS, Method
@@ -20,7 +22,8 @@ from pdvf.reports.data import read_run
 from pdvf.reports.page import document
 from pdvf.reports.tables import headline
 from pdvf.runs import RunStore
-from pdvf.runs.files import write_file
+from pdvf.runs.environment import device, now
+from pdvf.runs.files import read_json, to_json, write_file
 
 FIGURES = (
     ("test_baselines", "Figure 4: baselines"),
@@ -62,6 +65,30 @@ def _of_family(out: Path, family: str, methods: Sequence[Method]) -> list[Part]:
     return phases + [part(m.name, (f"agent-{m.name}", f"returns-{m.name}")) for m in methods]
 
 
+class Status:
+    """The status page of a reproduction that is at work: a stretch of time from when this is made."""
+
+    def __init__(self, out: Path, families: Sequence[str], methods: Sequence[Method], workers: int = 1) -> None:
+        self._out, self._families, self._methods, self._workers = out, families, methods, workers
+        self._began, self._clock = now(), time.monotonic()
+        self._earlier = stretches(out)
+
+    def write(self) -> str:
+        """Writes status.html and stretches.json; the state in one line."""
+        seconds = round(time.monotonic() - self._clock, 1)
+        this = {"began": self._began, "seconds": seconds, "workers": self._workers, "device": device()}
+        write_file(self._out / "stretches.json", to_json({"stretches": [*self._earlier, this]}))
+        return write_status(self._out, self._families, self._methods)
+
+
+def stretches(out: Path) -> list[dict[str, Any]]:
+    """When the command was at work, as stretches.json says."""
+    path = out / "stretches.json"
+    if not path.is_file():
+        return []
+    return read_json(path, "delete it; only the times of earlier stretches are lost")["stretches"]
+
+
 def write_status(out: Path, families: Sequence[str], methods: Sequence[Method]) -> str:
     """Writes status.html; the state in one line."""
     all_ = parts(out, families, methods)
@@ -78,8 +105,11 @@ def write_status(out: Path, families: Sequence[str], methods: Sequence[Method]) 
     rows.append(f'<tr class="total"><td class="text">together</td>{total}</tr>')
     done = sum(part.done for part in all_)
     line = f"{done} of {len(all_)} parts done, {sum(spent.values()) / 60:.1f} minutes spent on them"
+    worked = stretches(out)
+    by_the_clock = sum(stretch["seconds"] for stretch in worked) / 60
+    clock = f" By the clock: {by_the_clock:.1f} minutes in {len(worked)} stretches." if worked else ""
     body = (
-        f'<h1>What is done</h1><p class="under">{line}. The same command goes on with what is left.</p>'
+        f'<h1>What is done</h1><p class="under">{line}.{clock} The same command goes on with what is left.</p>'
         f'<div class="wide"><table><thead><tr><th class="text">Part</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )

@@ -5,6 +5,7 @@
     RUN/artefacts/NAME.safetensors, NAME.json     an artefact and its manifest, written in this order
     RUN/artefacts/PHASE-stage-0003.*              the state of a phase after three of its stages
     RUN/tensorboard/PHASE/        curves
+    RUN/logs/PART.log             what a process of `workers` said
 
 An artefact is there when both of its files are. What a kill leaves behind (`*.tmp`, a file without its
 manifest) counts as absent and is written over.
@@ -81,13 +82,16 @@ class RunStore:
         return cls(folder, read_json(folder / CONFIG, "put the run's own file back, or use another --out"))
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Makes this process the only writer, and tidies up after one that was killed."""
-        with _locked(self.folder):
+    def lock(self) -> Iterator[int]:
+        """Makes this process the only writer, and tidies up after one that was killed.
+
+        A process that inherits the file descriptor shares the lock until it ends.
+        """
+        with _locked(self.folder) as descriptor:
             for folder in (self.folder, self._artefacts):
                 for path in folder.glob("*" + ASIDE):
                     remove_file(path)
-            yield
+            yield descriptor
 
     # Artefacts
 
@@ -265,7 +269,7 @@ def _checked(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[int]:
     """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
     path = folder / LOCK
     with writing(path):
@@ -281,7 +285,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 ) from error
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

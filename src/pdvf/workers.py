@@ -1,0 +1,127 @@
+"""Parts of several runs side by side, each in a process of its own.
+
+One program of small operations leaves most of a GPU idle; a dozen of them fill it. A part starts as soon as the
+artefacts it needs are there, phases before methods. What a process says goes to RUN/logs/NAME.log. The runs stay
+locked until the last process has ended, even when this one is killed: the processes hold the locks too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pdvf.methods import Method, agent_artefact
+from pdvf.parts import REPORT
+from pdvf.pipeline import PHASES, Problem
+from pdvf.runs import RunStore
+from pdvf.runs.progress import duration
+
+PAUSE = 0.2
+"""Seconds between two looks at the processes."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A part of a run, and the artefacts it needs and leaves."""
+
+    store: RunStore
+    name: str
+    needs: tuple[str, ...]
+    leaves: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.store.folder.name} {self.name}"
+
+    @property
+    def log(self) -> Path:
+        """What its process says."""
+        return self.store.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything it needs is there."""
+        return all(self.store.has(name) for name in self.needs)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything it leaves is there; the report is always made anew."""
+        return self.name != REPORT and all(self.store.has(name) for name in self.leaves)
+
+
+class Running(NamedTuple):
+    """A job that is under way, and when it began."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    began: float
+
+
+def jobs_of(store: RunStore, problem: Problem, methods: Sequence[Method]) -> list[Job]:
+    """The parts of a run: its phases, its methods, then the report, which needs all of them."""
+    jobs = [Job(store, name, spec.needs, spec.leaves) for name, spec in PHASES.items()]
+    for method in methods:
+        others = [name.removeprefix("agent-") for name in method.needs if name.startswith("agent-")]
+        needs = (*method.needs, *method.also(problem), *(f"returns-{other}" for other in others))
+        jobs.append(Job(store, method.name, needs, (agent_artefact(method.name), f"returns-{method.name}")))
+    return [*jobs, Job(store, REPORT, tuple(name for job in jobs for name in job.leaves), ())]
+
+
+def work(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> list[Job]:
+    """Does all jobs, at most `workers` at a time; those that failed or had to wait for one that did.
+
+    `say` hears a line whenever a job begins or ends.
+    """
+    waiting = sorted((job for job in jobs if not job.done), key=lambda job: job.name not in PHASES)
+    failed: list[Job] = []
+    running: list[Running] = []
+    stores = {job.store.folder: job.store for job in jobs}
+    with ExitStack() as stack:
+        locks = [stack.enter_context(store.lock()) for store in stores.values()]
+        try:
+            while waiting or running:
+                for job in [job for job in waiting if job.ready][: workers - len(running)]:
+                    waiting.remove(job)
+                    running.append(Running(job, _start(job, locks), time.monotonic()))
+                    say(f"{job.title}: begins")
+                if not running:
+                    break
+                time.sleep(PAUSE)
+                for ended in [one for one in running if one.process.poll() is not None]:
+                    running.remove(ended)
+                    job, took = ended.job, duration(time.monotonic() - ended.began)
+                    if ended.process.returncode:
+                        failed.append(job)
+                        say(f"{job.title}: failed after {took}; {_last_line(job.log)} (all of it: {job.log})")
+                    else:
+                        say(f"{job.title}: done in {took}")
+        finally:
+            for one in running:
+                one.process.terminate()
+            for one in running:
+                one.process.wait()
+    return failed + waiting
+
+
+def _start(job: Job, locks: Sequence[int]) -> subprocess.Popen[bytes]:
+    job.log.parent.mkdir(exist_ok=True)
+    # Without this the first process on a GPU takes three quarters of its memory.
+    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    command = [sys.executable, "-m", "pdvf.parts", str(job.store.folder), job.name]
+    with job.log.open("ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=locks
+        )
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
