@@ -349,3 +349,17 @@ def hold_lock(folder: str) -> None:
 
 if __name__ == "__main__":
     hold_lock(sys.argv[1])
+
+
+def test_a_process_that_inherits_the_lock_keeps_it(tmp_path):
+    store = RunStore.create(tmp_path / "run", {}, "pdvf")
+    with store.lock() as descriptor:
+        child = subprocess.Popen(["sleep", "60"], pass_fds=[descriptor])
+    try:
+        with pytest.raises(RunError, match="is writing to"), store.lock():
+            pass
+    finally:
+        child.kill()
+        child.wait()
+    with store.lock():
+        pass

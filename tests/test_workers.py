@@ -1,0 +1,142 @@
+"""Parts of runs in processes of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pdvf import workers
+from pdvf.cli import main
+from pdvf.config import to_dict
+from pdvf.methods import METHODS
+from pdvf.pipeline import PHASES, Problem
+from pdvf.runs import RunStore
+from tiny import TINY
+
+CHOSEN = [METHODS[name] for name in ("pd-vf", "ppo-all", "oracle", "rma", "nn")]
+
+
+class Process:
+    """Stands for a process: it leaves its artefacts when somebody looks for the second time."""
+
+    def __init__(self, job: workers.Job, returncode: int) -> None:
+        self.job, self.returncode, self.looks, self.ended = job, returncode, 0, False
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        if self.looks < 2:
+            return None
+        if not self.ended and not self.returncode:
+            for name in self.job.leaves:
+                self.job.store.save(name, {"x": np.zeros(1)})
+        self.ended = True
+        return self.returncode
+
+    def terminate(self) -> None:
+        self.returncode = -15
+
+    def wait(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore.create(tmp_path / "spaceship", to_dict(TINY), "pdvf")
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Jobs in the order of their start; those whose name is in `broken` fail."""
+    jobs: list[workers.Job] = []
+    broken: set[str] = set()
+    processes: list[Process] = []
+
+    def start(job, locks):
+        assert locks
+        assert job.ready
+        jobs.append(job)
+        job.log.parent.mkdir(exist_ok=True)
+        job.log.write_text("first line\nout of memory\n")
+        processes.append(Process(job, int(job.name in broken)))
+        return processes[-1]
+
+    monkeypatch.setattr(workers, "_start", start)
+    monkeypatch.setattr(workers, "PAUSE", 0.0)
+    return jobs, broken, processes
+
+
+def test_everything_is_done_as_soon_as_it_can_be(store, started):
+    jobs = workers.jobs_of(store, Problem(TINY), CHOSEN)
+    lines: list[str] = []
+    assert workers.work(jobs, 3, lines.append) == []
+    names = [job.name for job in started[0]]
+    assert sorted(names) == sorted([*PHASES, *(method.name for method in CHOSEN), "report"])
+    assert names[:3] == ["train", "ppo-all", "oracle"]  # these three need nothing
+    assert names.index("rma") > names.index("oracle")
+    assert names.index("fit") < names.index("nn")
+    assert names[-1] == "report"
+    assert lines[0] == "spaceship train: begins"
+    assert "spaceship report: done in 0.0 s" in lines
+
+
+def test_no_more_than_so_many_at_a_time(store, started):
+    most = 0
+
+    def say(line: str) -> None:
+        nonlocal most
+        most = max(most, sum(not process.ended for process in started[2]))
+
+    workers.work(workers.jobs_of(store, Problem(TINY), CHOSEN), 2, say)
+    assert most == 2
+
+
+def test_what_is_done_is_left_alone(store, started):
+    for name in (*PHASES["train"].leaves, "agent-ppo-all", "returns-ppo-all"):
+        store.save(name, {"x": np.zeros(1)})
+    workers.work(workers.jobs_of(store, Problem(TINY), CHOSEN), 1, lambda line: None)
+    assert not {"train", "ppo-all"} & {job.name for job in started[0]}
+
+
+def test_a_part_that_fails_holds_up_only_what_needs_it(store, started):
+    started[1].add("oracle")
+    lines: list[str] = []
+    undone = workers.work(workers.jobs_of(store, Problem(TINY), CHOSEN), 2, lines.append)
+    assert [job.name for job in undone] == ["oracle", "rma", "report"]
+    assert store.has("returns-nn")
+    (failure,) = (line for line in lines if "failed" in line)
+    assert "oracle: failed after" in failure
+    assert "out of memory" in failure
+
+
+def test_an_interruption_ends_the_processes(store, started):
+    def say(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.work(workers.jobs_of(store, Problem(TINY), CHOSEN), 3, say)
+    assert [process.returncode for process in started[2]] == [-15]
+    with store.lock():
+        pass  # nobody holds it any more
+
+
+def test_real_processes(store):
+    jobs = [job for job in workers.jobs_of(store, Problem(TINY), []) if job.name in ("train", "collect")]
+    lines: list[str] = []
+    assert workers.work(jobs, 2, lines.append) == []
+    assert lines[0] == "spaceship train: begins"  # collect begins when it has left the policies, ended or not
+    assert "spaceship collect: done in" in lines[-1]
+    store.verify("trajectories")
+    assert "train: done in" in (store.folder / "logs" / "train.log").read_text()
+
+
+def test_a_process_says_what_is_wrong(store):
+    (collect,) = (job for job in workers.jobs_of(store, Problem(TINY), []) if job.name == "collect")
+    lines: list[str] = []
+    hasty = workers.Job(store, "collect", (), collect.leaves)
+    assert workers.work([hasty], 1, lines.append) == [hasty]
+    assert "has no artefact 'policies', which `pdvf collect` needs" in lines[-1]
+
+
+def test_no_workers_at_all(tmp_path, capsys):
+    assert main(["reproduce", "spaceship", "--workers", "0", "--out", str(tmp_path / "out")]) == 2
+    assert "--workers is 0, expected at least 1" in capsys.readouterr().err
