@@ -26,7 +26,7 @@ from pdvf.methods.conditioned import scaled_features
 from pdvf.methods.experienced import Experienced, Trial, spacing
 from pdvf.methods.play import play_everywhere
 from pdvf.parallel import use_all_cores
-from pdvf.pipeline import Problem, artefact_shapes, transfer
+from pdvf.pipeline import Problem, artefact_shapes, finished_policies, transfer
 from pdvf.runs import RunStore
 
 EPISODES = 2
@@ -80,7 +80,7 @@ def main() -> None:
     problem = Problem(from_dict(store.config))
     family, contexts = problem.engine.family, jnp.asarray(problem.contexts)
     policies = store.load("policies", artefact_shapes(problem)["policies"])
-    finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
+    finished = finished_policies(policies)
     count, seeds = contexts.shape[0], policies.log_std.shape[2]
     many = jnp.repeat(contexts, EPISODES, axis=0)
     played = jax.jit(lambda a: transfer(problem.engine, many, a, jax.random.key(50)))(finished)

@@ -90,7 +90,7 @@ def check_engine(rest: list[str]) -> int:
         if problem.config.family != rest[0]:
             raise ConfigError(f"{given.run} is a run of {problem.config.family}, expected one of {rest[0]}")
         policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
-        actors = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
+        actors = pipeline.finished_policies(policies)
     family = make_family(problem.config)
     result = check.check_engine(family, given.engine, actors, given.seed, given.steps, given.episodes)  # type: ignore[arg-type]
     print(check.table(result))

@@ -15,7 +15,7 @@ import numpy as np
 
 from pdvf.adapt import Adapter
 from pdvf.families.base import Array, Family
-from pdvf.phases.problem import PROBE_NOISE, Problem, transfer
+from pdvf.phases.problem import PROBE_NOISE, Problem, finished_policies, transfer
 from pdvf.reports.statistics import rank_correlation
 from pdvf.rl.networks import Actor
 
@@ -71,7 +71,7 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
         each = returns.reshape(*returns.shape[:-1], count, EPISODES)
         return jnp.mean(each[..., : EPISODES // 2], axis=-1), jnp.mean(each[..., EPISODES // 2 :], axis=-1)
 
-    finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)  # [E * seeds, ...]
+    finished = finished_policies(policies)
     chosen_by, played = halves(transfer(engine, repeated, finished, keys[0]))  # [E * seeds, E]
     places = jnp.arange(count)
     best = jnp.argmax(chosen_by.reshape(count, seeds, count)[places, :, places], axis=1)  # seed of each environment

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import jax
 
 from pdvf.phases.evaluation import Evaluation, Row, return_rows
-from pdvf.phases.problem import PROBE_NOISE, Problem, flat_policies, transfer
+from pdvf.phases.probe import best_policy
+from pdvf.phases.problem import PROBE_NOISE, Problem, finished_policies, flat_policies, transfer
 from pdvf.phases.reinforcement import ReinforcementLearning
 from pdvf.phases.selfsupervised import Collection, SelfSupervised
 from pdvf.phases.supervised import Supervised
@@ -37,6 +38,8 @@ __all__ = [
     "SelfSupervised",
     "Supervised",
     "artefact_shapes",
+    "best_policy",
+    "finished_policies",
     "flat_policies",
     "return_rows",
     "transfer",

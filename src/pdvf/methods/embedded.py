@@ -13,7 +13,7 @@ from pdvf.adapt import Adapter
 from pdvf.families.base import Array
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
 from pdvf.methods.conditioned import NearestPolicy, infer
-from pdvf.pipeline import Problem, Supervised, transfer
+from pdvf.pipeline import Problem, Supervised, best_policy, transfer
 from pdvf.rl.networks import Actor
 
 # PD-VF
@@ -171,9 +171,15 @@ class SinglePolicy(eqx.Module):
 
 
 def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
-    """Nothing to train: PD-VF probes with the policy that is best over the training environments."""
-    del problem, key
-    return AtOnce("best-single", lambda: SinglePolicy(inputs["adapter"].body.probe))
+    """Nothing to train: phase 1 did."""
+    del key
+    seeds = problem.config.model_seeds
+
+    def make() -> SinglePolicy:
+        best = best_policy(problem, inputs["policies"])
+        return SinglePolicy(jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), best))
+
+    return AtOnce("best-single", make)
 
 
 # PPOenv
@@ -228,7 +234,7 @@ BEST_SINGLE = Method(
     "best-single",
     "the finished training policy with the best mean return over the training environments (ours)",
     train_best_single,
-    ("adapter",),
+    ("policies",),
 )
 NO_AGG_VALUE = Method(
     "no-agg-value", "PD-VF without aggregation for W (ablation)", train_no_agg_value, (*_SUPERVISED, "adapter")

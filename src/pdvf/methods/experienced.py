@@ -21,7 +21,7 @@ from pdvf.config import PlusOptions
 from pdvf.families.base import Array
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions
 from pdvf.methods.conditioned import infer
-from pdvf.pipeline import Problem, transfer
+from pdvf.pipeline import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
 from pdvf.value.body import Body
 
@@ -95,7 +95,7 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     options, horizon = problem.config.plus, problem.engine.family.horizon
 
     def make() -> Experienced:
-        finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), inputs["policies"])
+        finished = finished_policies(inputs["policies"])
         contexts = jnp.asarray(problem.contexts)
         many = jnp.repeat(contexts, options.episodes, axis=0)
         played = jax.jit(lambda actors: transfer(problem.engine, many, actors, key))(finished)

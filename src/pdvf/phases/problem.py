@@ -54,6 +54,11 @@ def flat_policies(policies: Actor) -> Actor:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), policies)
 
 
+def finished_policies(policies: Actor) -> Actor:
+    """The last of the kept policies [K, E, seeds, ...] of every training, [E * seeds, ...]."""
+    return jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
+
+
 def transfer(engine: Engine, contexts: Array, actors: Actor, key: Array) -> Array:
     """Returns [P, E] of policies [P, ...] without noise in contexts [E, c]."""
 

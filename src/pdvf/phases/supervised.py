@@ -17,7 +17,8 @@ from pdvf.embed.networks import stacked
 from pdvf.embed.policy import PolicyAutoencoder, encode_episode
 from pdvf.families.base import Array
 from pdvf.parallel import compiled, spread
-from pdvf.phases.problem import PROBE_NOISE, Problem, flat_policies, transfer
+from pdvf.phases.probe import probe_policy
+from pdvf.phases.problem import PROBE_NOISE, Problem, flat_policies
 from pdvf.rl.networks import Actor
 from pdvf.value import aggregate
 from pdvf.value.aggregate import Labelled, ReturnScale
@@ -67,19 +68,6 @@ class Supervised:
         """All kept policies [C, ...]."""
         return flat_policies(self.policies)
 
-    @property
-    def probe(self) -> Actor:
-        """The finished policy with the best mean return over the training environments: it probes, always."""
-
-        @compiled
-        def choose(policies: Actor) -> Actor:
-            finished = jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
-            returns = transfer(self.problem.engine, self.problem.contexts, finished, self.problem.key(5))
-            best = jnp.argmax(jnp.mean(returns, axis=1))
-            return jax.tree.map(lambda x: x[best], finished)
-
-        return choose(self.policies)
-
     def start(self) -> Learning:
         """Embeds the training policies and makes room for what will be aggregated."""
         config = self.problem.config
@@ -90,7 +78,8 @@ class Supervised:
         )
         fresh = compiled(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0, 0)))
         keys = self.problem.model_keys(6)
-        return fresh(self.probe, self.trajectories, self.dynamics, self.policy, members, keys)
+        probe = probe_policy(self.problem, self.policies)
+        return fresh(probe, self.trajectories, self.dynamics, self.policy, members, keys)
 
     def _start(
         self,
