@@ -32,12 +32,15 @@ from pdvf.runs import Progress, RunStore, run_phase
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 
 
-def find_methods(words: Sequence[str | Method]) -> list[Method]:
-    """Methods by name or from a Python file, all of them for no words; those that others need come first."""
+def find_methods(words: Sequence[str | Method], problem: Problem | None = None) -> list[Method]:
+    """Methods by name or from a Python file, all of them for no words; those that others need come first.
+
+    Without a problem, only those that are needed whatever its options are.
+    """
     found: dict[str, Method] = {}
 
     def add(method: Method) -> None:
-        for needed in method.needs:
+        for needed in (*method.needs, *(method.also(problem) if problem else ())):
             if needed.startswith("agent-"):
                 add(_named(needed.removeprefix("agent-")))
         found.setdefault(method.name, method)
@@ -52,12 +55,13 @@ def find_methods(words: Sequence[str | Method]) -> list[Method]:
 
 
 def suited(methods: Sequence[Method], problem: Problem, asked: bool) -> list[Method]:
-    """Methods that can be used for a problem; one that was asked for and cannot is an error."""
+    """Methods that can be used for a problem, and those they need; one that was asked for and cannot is an error."""
     reasons = {method.name: method.unsuited(problem) for method in methods}
     for name, reason in reasons.items():
         if asked and reason:
             raise ConfigError(f"the method {name!r} cannot be used: {reason}; mend that or leave it out of --methods")
-    return [method for method in methods if not reasons[method.name]]
+    fit = [method for method in methods if not reasons[method.name]]
+    return find_methods(fit, problem) if fit else []
 
 
 def _named(name: str) -> Method:
