@@ -39,6 +39,8 @@ def make_adapter(family: Family, anchor: float) -> Adapter:
     known = jax.random.normal(keys[2], (5, 3))
     known = known / jnp.linalg.norm(known, axis=-1, keepdims=True)
     scale = ReturnScale(jnp.array(-2.0), jnp.array(9.0), jnp.array(4.0))
+    if anchor == 0.0:  # with a range of returns for each environment
+        scale = ReturnScale(jnp.arange(5.0), 9.0 + jnp.arange(5.0) ** 2, jnp.array(4.0))
     return Adapter(body, members, scale, known, jnp.zeros((2, 3)), anchor, 0.4)
 
 

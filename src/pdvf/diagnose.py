@@ -108,7 +108,7 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
         "adapted": play_each(inferred),
         "sampled": sampled,
         "predicted": predicted,
-        "lowest": jnp.tile(adapter.scale.low, count),
+        "lowest": jnp.broadcast_to(adapter.scale.low, (count,)),
         "nearness": jnp.mean(nearness.reshape(count, EPISODES), axis=1),
         "z_d": noisy.reshape(count, PROBES, -1),
     }

@@ -162,6 +162,8 @@ class ValueOptions:
     """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
     own_environment: float = 0.75
     """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
+    own_range: bool = False
+    """Scale returns to [0, 1] within each training environment, instead of over all of them together."""
     power: float = 1.0
     """Returns, scaled to [0, 1], are raised to this power for W: above 1 it tells good policies apart better."""
     high_return: float = 0.9

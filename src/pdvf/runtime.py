@@ -147,7 +147,11 @@ class Adapter:
         """The optimal policy embedding [e] and the return it is expected to get."""
         w = self._weights
         values, vectors = np.linalg.eigh(self.matrix(s0, z_d))
-        low, high, power = (float(w[f"scale.{name}"]) for name in ("low", "high", "power"))
+        nearest = np.argmin(
+            np.sum((w["train_z_d"] - z_d) ** 2, axis=-1)
+        )  # its range of returns, where each has its own
+        low, high = (float(x if x.ndim == 0 else x[nearest]) for x in (w["scale.low"], w["scale.high"]))
+        power = float(w["scale.power"])
         return vectors[:, -1], max(float(values[-1]), 0.0) ** (1 / power) * (high - low) + low
 
     def matrix(self, s0: np.ndarray, z_d: np.ndarray) -> np.ndarray:

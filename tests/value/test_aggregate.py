@@ -147,6 +147,16 @@ def test_error_against_numpy():
     assert float(value_error(constant_forms(), grid, options)) == pytest.approx(expected, rel=1e-4)
 
 
+def test_a_range_of_returns_for_each_environment():
+    returns = jnp.array([[0.0, 100.0], [1.0, 300.0], [4.0, 200.0]])  # the second environment is kind to everybody
+    own = ReturnScale.of(returns, ValueOptions(own_range=True, power=2.0))
+    np.testing.assert_allclose(own.scale(returns), [[0.0, 0.0], [0.0625, 1.0], [1.0, 0.25]])
+    np.testing.assert_allclose(own.at(jnp.array([1, 0])).scale(jnp.array([200.0, 2.0])), [0.25, 0.25])
+    np.testing.assert_allclose(own.at(jnp.array(1)).unscale(jnp.array(0.25)), 200.0)
+    common = ReturnScale.of(returns, ValueOptions())
+    np.testing.assert_allclose(common.at(jnp.array(1)).scale(jnp.array(150.0)), 0.5)
+
+
 def test_scale_of_returns():
     scale = ReturnScale(jnp.array(-2.0), jnp.array(6.0), jnp.array(1.0))
     np.testing.assert_allclose(scale.scale(jnp.array([-2.0, 0.0, 6.0])), [0.0, 0.25, 1.0])

@@ -46,12 +46,16 @@ class Adapter(eqx.Module):
 
     def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
         """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]."""
-        return self.scale.unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
+        return self._units(z_d).unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
 
     def choose(self, s0: Array, z_d: Array) -> tuple[Array, Array]:
         """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get."""
         z_pi, value = optimal_policy_embedding(self.matrix(s0, z_d))
-        return z_pi, self.scale.unscale(value)
+        return z_pi, self._units(z_d).unscale(value)
+
+    def _units(self, z_d: Array) -> ReturnScale:
+        """Where every training environment has a range of returns of its own, that of the nearest."""
+        return self.scale.at(jnp.argmin(jnp.sum((self.train_z_d - z_d) ** 2, axis=-1)))
 
 
 class Selector(Protocol):

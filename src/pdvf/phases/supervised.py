@@ -125,7 +125,7 @@ class Supervised:
             scores(bank.shape[0] * 2 + options.interpolations + options.uniform),
             scores(max(options.stages, 1) * environments * options.probes),
             empty,
-            ReturnScale(jnp.zeros(()), jnp.ones(()), jnp.ones(())),
+            ReturnScale.of(jnp.zeros((1, environments)), options),
             fit.start(members, self._value_optimiser(0), fit_key),
             jnp.full((), jnp.inf),
             jax.tree.map(lambda x: jnp.broadcast_to(x, (options.snapshots, *x.shape)), members),
@@ -197,8 +197,7 @@ class Supervised:
         z_pi = jax.random.permutation(order_key, jnp.concatenate([known, extra]))
         engine, contexts = self.problem.engine, self.problem.contexts
         original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
-        scale = ReturnScale(jnp.min(original.returns), jnp.max(original.returns), jnp.asarray(options.power))
-        state = state._replace(original=original, scale=scale, key=key)
+        state = state._replace(original=original, scale=ReturnScale.of(original.returns, options), key=key)
         return self._learn_value(state, options.epochs)
 
     def _aggregate_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
@@ -218,7 +217,7 @@ class Supervised:
             PROBE_NOISE,
             play_key,
         )
-        error = jnp.mean((predicted - state.scale.scale(own)) ** 2)
+        error = jnp.mean((predicted - state.scale.at(scores.home[::2]).scale(own)) ** 2)
         loss = state.held_out / options.members + error
         worst = jnp.argmax(state.losses)
         keep = loss < state.losses[worst]

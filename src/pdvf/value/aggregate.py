@@ -26,12 +26,26 @@ HELD_OUT = 5  # every fifth policy embedding is held out
 class ReturnScale(NamedTuple):
     """Returns are mapped to [0, 1] for W, since A is positive semi-definite, and raised to a power.
 
-    A power above 1 spreads good returns and presses bad ones together: W need only tell good policies apart.
+    A power above 1 spreads good returns and presses bad ones together: W need only tell good policies apart. For the
+    same reason each environment may have a range of its own: how kind it is to all policies says nothing about which
+    of them to choose.
     """
 
-    low: Array
+    low: Array  # [], or [E] for each training environment
     high: Array
     power: Array
+
+    @classmethod
+    def of(cls, returns: Array, options: ValueOptions) -> ReturnScale:
+        """The range of returns [Z, E]."""
+        axis = 0 if options.own_range else None
+        return cls(jnp.min(returns, axis), jnp.max(returns, axis), jnp.asarray(options.power))
+
+    def at(self, environment: Array) -> ReturnScale:
+        """That of training environments [...]."""
+        if self.low.ndim == 0:
+            return self
+        return ReturnScale(self.low[environment], self.high[environment], self.power)
 
     def scale(self, returns: Array) -> Array:
         """Returns in W's units."""
