@@ -164,14 +164,13 @@ def _side_by_side(
 ) -> int:
     """A reproduction whose parts are made by several processes."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # this process needs hardly any of a GPU
-    from pdvf import comparison, pipeline, reproduce, workers
+    from pdvf import pipeline, reproduce, workers
     from pdvf.runs import RunStore
 
     jobs: list[workers.Job] = []
     for family, config in configs.items():
         store = RunStore.create(given.out / family, to_dict(config), command)
-        problem = pipeline.Problem(config)
-        jobs += workers.jobs_of(store, problem, comparison.suited(methods, problem, bool(given.methods)))
+        jobs += workers.jobs_of(store, pipeline.Problem(config), methods)
 
     def say(line: str) -> None:
         counted = status.write()

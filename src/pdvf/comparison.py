@@ -32,15 +32,12 @@ from pdvf.runs import Progress, RunStore, run_phase
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 
 
-def find_methods(words: Sequence[str | Method], problem: Problem | None = None) -> list[Method]:
-    """Methods by name or from a Python file, all of them for no words; those that others need come first.
-
-    Without a problem, only those that are needed whatever its options are.
-    """
+def find_methods(words: Sequence[str | Method]) -> list[Method]:
+    """Methods by name or from a Python file, all of them for no words; those that others need come first."""
     found: dict[str, Method] = {}
 
     def add(method: Method) -> None:
-        for needed in (*method.needs, *(method.also(problem) if problem else ())):
+        for needed in method.needs:
             if needed.startswith("agent-"):
                 add(_named(needed.removeprefix("agent-")))
         found.setdefault(method.name, method)
@@ -55,13 +52,12 @@ def find_methods(words: Sequence[str | Method], problem: Problem | None = None) 
 
 
 def suited(methods: Sequence[Method], problem: Problem, asked: bool) -> list[Method]:
-    """Methods that can be used for a problem, and those they need; one that was asked for and cannot is an error."""
+    """Methods that can be used for a problem; one that was asked for and cannot is an error."""
     reasons = {method.name: method.unsuited(problem) for method in methods}
     for name, reason in reasons.items():
         if asked and reason:
             raise ConfigError(f"the method {name!r} cannot be used: {reason}; mend that or leave it out of --methods")
-    fit = [method for method in methods if not reasons[method.name]]
-    return find_methods(fit, problem) if fit else []
+    return [method for method in methods if not reasons[method.name]]
 
 
 def _named(name: str) -> Method:

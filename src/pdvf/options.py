@@ -266,9 +266,6 @@ class PlusOptions:
     width: float = 0.0
     """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes what
     chooses best when training environments are left out one at a time."""
-    generalists: bool = False
-    """Experience: the policies of PPOall, at home in every training environment, may be chosen too, and the best of
-    them probes. What another policy returned where it was trained then does not count: nothing new is its home."""
     looks: int = 1
     """Experience: parts of an episode, after each of which the choice is looked at again; 1 chooses once for all."""
     settling: float = 0.4

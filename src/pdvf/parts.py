@@ -26,7 +26,7 @@ def make_part(store: RunStore, problem: Problem, name: str, progress: Progress) 
         comparison.write_returns(store, problem)
         write_report(store)
     else:
-        comparison.compare(store, problem, comparison.find_methods((name,), problem), progress)
+        comparison.compare(store, problem, comparison.find_methods((name,)), progress)
 
 
 def make_phase(store: RunStore, problem: Problem, name: str, progress: Progress) -> None:

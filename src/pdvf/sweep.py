@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from pdvf.comparison import find_methods, play_method, train_method
+from pdvf.comparison import play_method, train_method
 from pdvf.config import Config, ConfigError, from_dict, to_dict
 from pdvf.methods import METHODS, Method
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
@@ -170,7 +170,7 @@ class Sweep:
             if not all(store.has(name) for name in spec.leaves):
                 inputs = [store.load(needed, shapes[needed]) for needed in spec.needs]
                 run_phase(store, spec.make(problem, *inputs), spec.leaves, spec.needs, progress)
-        for method in find_methods((self.method,), problem):
+        for method in (*_agents_needed(self.method), self.method):
             train_method(store, problem, method, shapes, progress)
         play_method(store, problem, self.method, problem.judged, shapes, progress)
 

@@ -69,9 +69,8 @@ def jobs_of(store: RunStore, problem: Problem, methods: Sequence[Method]) -> lis
     """The parts of a run: its phases, its methods, then the report, which needs all of them."""
     jobs = [Job(store, name, spec.needs, spec.leaves) for name, spec in PHASES.items()]
     for method in methods:
-        needs = (*method.needs, *method.also(problem))
-        others = [name.removeprefix("agent-") for name in needs if name.startswith("agent-")]
-        needs = (*needs, *(f"returns-{other}" for other in others))
+        others = [name.removeprefix("agent-") for name in method.needs if name.startswith("agent-")]
+        needs = (*method.needs, *method.also(problem), *(f"returns-{other}" for other in others))
         jobs.append(Job(store, method.name, needs, (agent_artefact(method.name), f"returns-{method.name}")))
     return [*jobs, Job(store, REPORT, tuple(name for job in jobs for name in job.leaves), ())]
 

@@ -4,9 +4,6 @@ Every finished policy of phase 1 is played in every training environment beforeh
 probing steps says how much each training environment counts, and the policy with the best weighted return acts: a
 value function W(pi, z_d) without parameters, over the policies there are, and nothing is lost in decoding.
 
-With `plus.generalists` the policies of PPOall are candidates too. Far from every training environment, and who is to
-say that it is not, a policy that has met many of them does better than one that knows its home.
-
 With `plus.looks` above 1 the choice is looked at again during the episode: the reward that the acting policy has
 earned says anew which training environments this one is like, and a policy that disappoints is given up.
 """
@@ -22,7 +19,7 @@ import jax.numpy as jnp
 from pdvf.adapt import Adapter
 from pdvf.config import PlusOptions
 from pdvf.families.base import Array
-from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions, agent_artefact
+from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions
 from pdvf.methods.conditioned import infer
 from pdvf.pipeline import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
@@ -96,43 +93,25 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Plays the finished policies; nothing is learned."""
     adapter: Adapter = inputs["adapter"]
     options, horizon = problem.config.plus, problem.engine.family.horizon
-    seeds = adapter.train_z_d.shape[0]
 
     def make() -> Experienced:
+        finished = finished_policies(inputs["policies"])
         contexts = jnp.asarray(problem.contexts)
-        places = jnp.arange(contexts.shape[0])
-        candidates = finished_policies(inputs["policies"])
-        home = jnp.repeat(places, candidates.log_std.shape[0] // places.shape[0])
-        experts = home.shape[0]
-        if options.generalists:
-            general: Actor = inputs[agent_artefact("ppo-all")].actor
-            candidates = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), candidates, general)
-            home = jnp.concatenate([home, jnp.full(general.log_std.shape[0], -1)])
         many = jnp.repeat(contexts, options.episodes, axis=0)
-        played = jax.jit(lambda actors: transfer(problem.engine, many, actors, key))(candidates)
+        played = jax.jit(lambda actors: transfer(problem.engine, many, actors, key))(finished)
         returns = jnp.mean(played.reshape(played.shape[0], contexts.shape[0], options.episodes), axis=-1)
-        body, train_z_d = adapter.body, adapter.train_z_d
-        if options.generalists:
-            best = experts + jnp.argmax(jnp.mean(returns[experts:], axis=1))
-            probe = jax.tree.map(lambda x: jnp.broadcast_to(x[best], (seeds, *x.shape[1:])), candidates)
-            body = Body(probe, body.dynamics, body.decoder)
-            train_z_d = jax.jit(jax.vmap(lambda body: body.begin(problem.engine, contexts, key).z_d))(body)
-            returns = abroad(returns, home)
         rewards = returns / horizon
-        shared = candidates, rewards, jnp.maximum(options.doubt * jnp.std(rewards), 1e-6)
+        shared = finished, rewards, jnp.maximum(options.doubt * jnp.std(rewards), 1e-6)
+        seeds = adapter.train_z_d.shape[0]
         actors, rewards, doubt = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), shared)
-        width = jax.vmap(lambda z_d: (options.width or best_width(returns, home, z_d)) * spacing(z_d))(train_z_d)
+        home = jnp.repeat(jnp.arange(contexts.shape[0]), finished.log_std.shape[0] // contexts.shape[0])
+        width = jax.vmap(lambda z_d: (options.width or best_width(returns, home, z_d)) * spacing(z_d))(
+            adapter.train_z_d
+        )
         window = horizon // options.looks if options.looks > 1 else 0
-        return Experienced(actors, rewards, train_z_d, width, doubt, body, window, options)
+        return Experienced(actors, rewards, adapter.train_z_d, width, doubt, adapter.body, window, options)
 
     return AtOnce("pd-vf-plus", make)
-
-
-def abroad(returns: Array, home: Array) -> Array:
-    """Returns [K, E] with those at home [K] replaced by the mean over the other environments; -1 is at home nowhere."""
-    there = home[:, None] == jnp.arange(returns.shape[1])
-    away = jnp.mean(returns, axis=1, keepdims=True, where=~there)
-    return jnp.where(there, away, returns)
 
 
 def best_width(returns: Array, home: Array, z_d: Array) -> Array:
