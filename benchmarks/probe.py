@@ -40,7 +40,7 @@ def main(run: str, out: str) -> None:
     found = {}
     own = jax.tree.map(lambda x: x[0], adapters.body.probe)
     for name, probe in (("own", own), ("safe", probe_policy(problem, policies))):
-        lost = lost_beginnings(problem, jax.tree.map(lambda x: x[None], probe), jnp.inf)
+        lost = lost_beginnings(problem, jax.tree.map(lambda x: x[None], probe), jnp.asarray(jnp.inf))
         many = jax.tree.map(lambda x: jnp.broadcast_to(x, (models, *x.shape)), probe)
         changed = eqx.tree_at(lambda a: a.body.probe, adapters, many)
         played = play(changed, jax.random.split(jax.random.key(1), models))

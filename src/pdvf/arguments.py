@@ -139,7 +139,7 @@ class ReproduceArguments:
     """Methods to compare, as `pdvf list` names them; all for none."""
     workers: int = 1
     """Parts made at the same time, each by a process of its own: one leaves most of a GPU idle. With NVIDIA's MPS
-    running they truly share it (docs/reproduce.md)."""
+    running (`nvidia-cuda-mps-control -d`) they truly share it."""
     seed: int = 0
     """Seed of everything that is random."""
     quiet: bool = False
