@@ -177,7 +177,10 @@ def _side_by_side(
         if not given.quiet:
             _say(f"{line} ({counted})")
 
-    undone = workers.work(jobs, given.workers, say)
+    try:
+        undone = workers.work(jobs, given.workers, say)
+    finally:
+        status.write()  # how long it was at work, also when it is stopped
     print(f"all tables and figures: {reproduce.write_index(given.out)}")
     if undone:
         raise RunError(

@@ -8,6 +8,7 @@ locked until the last process has ended, even when this one is killed: the proce
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -85,6 +86,7 @@ def work(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> list[
     running: list[Running] = []
     stores = {job.store.folder: job.store for job in jobs}
     with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _leave))
         locks = [stack.enter_context(store.lock()) for store in stores.values()]
         try:
             while waiting or running:
@@ -120,6 +122,12 @@ def _start(job: Job, locks: Sequence[int]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, pass_fds=locks
         )
+
+
+def _leave(number: int, frame: object) -> None:
+    """Ends this process so that its own are ended too."""
+    del frame
+    sys.exit(128 + number)
 
 
 def _last_line(path: Path) -> str:
