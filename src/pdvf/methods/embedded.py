@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from pdvf.adapt import Adapter
 from pdvf.families.base import Array
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.methods.conditioned import NearestPolicy, infer
+from pdvf.methods.conditioned import NearestPolicy, Plain, infer
 from pdvf.pipeline import Problem, Supervised, best_policy, transfer
 from pdvf.rl.networks import Actor
 
@@ -149,35 +149,14 @@ def train_nn(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
 # The best single policy
 
 
-class SinglePolicy(eqx.Module):
-    """One policy for everything."""
-
-    actor: Actor
-
-    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
-        """Remembers nothing."""
-        del observation, hidden
-        return jnp.zeros(())
-
-    def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
-        """Its mean."""
-        del feedback
-        return self.actor(observation), memory
-
-    def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Does not."""
-        del transitions
-        return memory
-
-
 def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phase 1 did."""
     del key
     seeds = problem.config.model_seeds
 
-    def make() -> SinglePolicy:
+    def make() -> Plain:
         best = best_policy(problem, inputs["policies"])
-        return SinglePolicy(jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), best))
+        return Plain(jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), best))
 
     return AtOnce("best-single", make)
 
