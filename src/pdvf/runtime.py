@@ -147,9 +147,8 @@ class Adapter:
         """The optimal policy embedding [e] and the return it is expected to get."""
         w = self._weights
         values, vectors = np.linalg.eigh(self.matrix(s0, z_d))
-        nearest = np.argmin(
-            np.sum((w["train_z_d"] - z_d) ** 2, axis=-1)
-        )  # its range of returns, where each has its own
+        # Where every training environment has a range of returns of its own, that of the nearest.
+        nearest = np.argmin(np.sum((w["train_z_d"] - z_d) ** 2, axis=-1))
         low, high = (float(x if x.ndim == 0 else x[nearest]) for x in (w["scale.low"], w["scale.high"]))
         power = float(w["scale.power"])
         return vectors[:, -1], max(float(values[-1]), 0.0) ** (1 / power) * (high - low) + low
