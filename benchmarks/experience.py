@@ -118,6 +118,7 @@ def main() -> None:
         agents = Told(  # [gaps, ...]
             actors,
             jnp.asarray(np.stack(rewards), jnp.float32),
+            jnp.zeros((each, len(returns))),
             jnp.zeros((each, count, 1)),
             jnp.ones(each),
             jnp.asarray(doubt, jnp.float32),

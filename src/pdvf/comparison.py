@@ -34,20 +34,26 @@ COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "epis
 
 def find_methods(words: Sequence[str | Method]) -> list[Method]:
     """Methods by name or from a Python file, all of them for no words; those that others need come first."""
+    found: list[Method] = []
+    for word in words or METHODS:
+        if isinstance(word, Method):
+            found.append(word)
+        else:
+            found += _from_file(Path(word)) if word.endswith(".py") else [_named(word)]
+    return with_needed(found, None)
+
+
+def with_needed(methods: Sequence[Method], problem: Problem | None) -> list[Method]:
+    """Methods, before each of them those that it needs; with the options of a problem, if there is one."""
     found: dict[str, Method] = {}
 
     def add(method: Method) -> None:
-        for needed in method.needs:
-            if needed.startswith("agent-"):
-                add(_named(needed.removeprefix("agent-")))
+        for other in method.others(problem):
+            add(_named(other))
         found.setdefault(method.name, method)
 
-    for word in words or METHODS:
-        if isinstance(word, Method):
-            add(word)
-            continue
-        for method in _from_file(Path(word)) if word.endswith(".py") else [_named(word)]:
-            add(method)
+    for method in methods:
+        add(method)
     return list(found.values())
 
 
@@ -87,7 +93,7 @@ def _from_file(path: Path) -> list[Method]:
 def compare(store: RunStore, problem: Problem, methods: Sequence[Method], progress: Progress) -> None:
     """Trains and plays every method that is missing; the phases of PD-VF have left their artefacts."""
     shapes = artefact_shapes(problem)
-    for method in methods:
+    for method in with_needed(methods, problem):
         train_method(store, problem, method, shapes, progress)
         play_method(store, problem, method, problem.everywhere, shapes, progress)
 

@@ -275,6 +275,9 @@ class PlusOptions:
     doubt: float = 1.0
     """Standard deviation of the rewards of an unknown environment around those of a training environment, in units of
     the spread of all known rewards: how little one part of an episode tells about which of them it is like."""
+    generalist: bool = False
+    """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, and goes on
+    unless another promises `patience` times its reward."""
 
     def __post_init__(self) -> None:
         _positive(self, "episodes", "looks", "doubt")
@@ -304,9 +307,14 @@ class ImagineOptions:
     """Policy embeddings that may be chosen: half of training policies, half between two of them."""
     favourites: int = 256
     """Of these, so many that W rates highest are imagined, beside its optimum."""
+    rounds: int = 4
+    """After these, as many embeddings around the best one are imagined, in each of so many rounds."""
+    move: float = 0.2
+    """Standard deviation of each component's move from the best one in the first round; it halves every round."""
     steps: int = 0
     """Steps that are imagined; 0 for the rest of the episode."""
 
     def __post_init__(self) -> None:
-        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name != "steps"))
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in ("steps", "rounds")))
+        _require(self.rounds >= 0, "imagine.rounds", self.rounds, "at least 0")
         _require(self.steps >= 0, "imagine.steps", self.steps, "at least 0 (0 for the rest of the episode)")

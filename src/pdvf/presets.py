@@ -116,12 +116,16 @@ def _mujoco(paper: Config, name: str) -> Config:
     ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
     ppo = replace(ppo, environments=128, rollout=64)
     paper = replace(paper, ppo=ppo, collect=CollectOptions(episodes=8, steps=50))
-    paper = replace(paper, value=replace(paper.value, interpolations=800, uniform=200, probes=8, stages=12))
+    value = replace(paper.value, own_range=True, interpolations=800, uniform=200, probes=8, stages=12)
+    if paper.family != "ant-legs":  # docs/decisions/0005-value.md
+        value = replace(value, power=4.0, high_return=0.5)
+    paper = replace(paper, value=value)
     if paper.environment.horizon >= 1000:
         fewer = replace(paper.value, interpolations=400, uniform=100, probes=4, stages=10, decoder_rounds=4)
         paper = replace(paper, collect=CollectOptions(episodes=4, steps=50), value=fewer)
-    looks = 8 if paper.family == "ant-legs" else 1  # docs/decisions/0009-plus.md
-    paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience", looks=looks, doubt=1.5))
+    paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience", doubt=1.5))
+    if paper.family == "ant-legs":  # docs/decisions/0009-plus.md
+        paper = replace(paper, plus=replace(paper.plus, generalist=True))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
     return presets[name]() if name in presets else _smoke(paper)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pdvf.comparison import with_needed
 from pdvf.methods import Method, agent_artefact
 from pdvf.parts import REPORT
 from pdvf.pipeline import PHASES, Problem
@@ -68,8 +69,8 @@ class Running(NamedTuple):
 def jobs_of(store: RunStore, problem: Problem, methods: Sequence[Method]) -> list[Job]:
     """The parts of a run: its phases, its methods, then the report, which needs all of them."""
     jobs = [Job(store, name, spec.needs, spec.leaves) for name, spec in PHASES.items()]
-    for method in methods:
-        others = [name.removeprefix("agent-") for name in method.needs if name.startswith("agent-")]
+    for method in with_needed(methods, problem):
+        others = method.others(problem)
         needs = (*method.needs, *method.also(problem), *(f"returns-{other}" for other in others))
         jobs.append(Job(store, method.name, needs, (agent_artefact(method.name), f"returns-{method.name}")))
     return [*jobs, Job(store, REPORT, tuple(name for job in jobs for name in job.leaves), ())]

@@ -17,7 +17,7 @@ from pdvf.engines import MujocoCEngine, NativeEngine
 from pdvf.families import AntWind, Spaceship, Swimmer
 from pdvf.families.base import ImaginableFamily
 from pdvf.imagine import model
-from pdvf.imagine.plan import candidates, imagine
+from pdvf.imagine.plan import candidates, climb, imagine
 from pdvf.rl.networks import Scaler, make_actor_critic
 from tiny import make_body, relaxed
 
@@ -111,6 +111,18 @@ def test_candidates_are_unit_vectors_of_the_bank_and_between():
     np.testing.assert_allclose(np.linalg.norm(drawn, axis=1), 1.0, atol=1e-5)
     own = drawn[:6]
     assert all(any(np.allclose(row, one) for one in np.asarray(bank)) for row in own)
+
+
+def test_climbing_takes_the_best_and_then_the_best_around_it():
+    """Towards (1, 0): (0.8, 0.6) is the better of two, a move turns it to (1, 0), later ones lead away from it."""
+
+    def score(z):
+        return jnp.where(z[1] < -0.9, jnp.nan, z[0])
+
+    tried = jnp.array([[0.8, 0.6], [0.6, 0.8], [0.0, -1.0]])
+    np.testing.assert_allclose(climb(score, tried, jnp.zeros((0, 1, 2))), [0.8, 0.6], rtol=1e-6)
+    moves = jnp.array([[[0.2, -0.6], [-0.8, 0.4]], [[0.0, 0.5], [-1.0, -9.0]]])
+    np.testing.assert_allclose(climb(score, tried, moves), [1.0, 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize(

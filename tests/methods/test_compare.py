@@ -14,8 +14,8 @@ import pytest
 
 import pdvf.parallel
 from pdvf.cli import main
-from pdvf.comparison import find_methods
-from pdvf.config import ConfigError, to_dict
+from pdvf.comparison import find_methods, with_needed
+from pdvf.config import Config, ConfigError, PlusOptions, to_dict
 from pdvf.methods import METHODS
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.runs import RunStore
@@ -115,6 +115,13 @@ def test_methods_that_others_need_come_first():
     names = [method.name for method in find_methods(["rma", "pd-vf", "oracle"])]
     assert names == ["oracle", "rma", "pd-vf"]
     assert [method.name for method in find_methods([])] == list(METHODS)
+
+
+def test_options_may_ask_for_another_method():
+    plus = find_methods(["pd-vf-plus"])
+    for generalist, names in ((False, ["pd-vf-plus"]), (True, ["ppo-all", "pd-vf-plus"])):
+        problem = Problem(Config(plus=PlusOptions(by="experience", generalist=generalist)))
+        assert [method.name for method in with_needed(plus, problem)] == names
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,9 +14,10 @@ from toy import OPTIONS, Force, ToyProblem
 
 from pdvf.config import PlusOptions
 from pdvf.methods import Feedback, Transitions, play_everywhere
-from pdvf.methods.conditioned import infer
-from pdvf.methods.experienced import Experienced, best_width, spacing, train_by_experience
-from pdvf.rl.networks import make_actor_critic
+from pdvf.methods.conditioned import Plain, infer
+from pdvf.methods.experienced import Experienced, best_width, left_out, spacing, train_by_experience
+from pdvf.rl.networks import Actor, make_actor_critic
+from pdvf.value.body import Body
 from tiny import make_actors, make_body, relaxed
 
 # Rewards of three policies in two training environments: one for each, and one that is fair in both.
@@ -38,6 +40,7 @@ def make_agent(transitions: Transitions, width: float, window: int = 0) -> Exper
     return Experienced(
         make_actors(3, family.observation, family.action, jax.random.key(1)),
         REWARDS,
+        jnp.zeros(3),
         jnp.stack([z_d, z_d + away]),
         jnp.array(width),
         jnp.array(0.5),
@@ -65,6 +68,20 @@ def test_near_environments_decide(transitions):
         np.testing.assert_allclose(agent.act(memory, SEEN, feedback(0.0))[0], own, rtol=1e-6)
 
 
+def test_promises_are_cut_by_what_was_too_much_in_them(transitions):
+    """The first environment's specialist promises 1; cut by 0.4 it is less than 0.7, which the fair one keeps.
+
+    Where the fair one is the generalist, 1.5 times its 0.7 would be needed; 0.6 is enough against 0.3.
+    """
+    agent = make_agent(transitions, 0.2)
+    wary = replace(agent, options=replace(agent.options, generalist=True))
+    poor = replace(wary, rewards=REWARDS.at[2].set(0.3))
+    for careless, cut, policy in ((agent, 0.2, 1), (agent, 0.4, 2), (wary, 0.2, 2), (poor, 0.4, 1)):
+        careful = eqx.tree_at(lambda a: a.excess, careless, jnp.array([cut, cut, 0.0]))
+        memory = careful.adapt(careful.begin_episode(SEEN, None), transitions)
+        assert int(memory.policy) == policy
+
+
 def test_a_policy_that_disappoints_is_given_up(transitions):
     """Windows of four steps, of which the last two count."""
     agent = make_agent(transitions, 0.5, window=4)
@@ -82,39 +99,56 @@ def test_a_policy_that_disappoints_is_given_up(transitions):
         assert int(memory.steps) == 1  # a new part has begun, with one step
 
 
+class Seen(eqx.Module):
+    """Takes the position after the first push for z_d."""
+
+    def encode(self, observation, action, following, valid):
+        return following[0, :1] / jnp.abs(action[0, 0])
+
+
+class Pushing(eqx.Module):
+    """A body that probes with one push of the same size everywhere."""
+
+    probe: Any
+    dynamics: Seen
+
+    def begin(self, engine, contexts, key, noise=0.0):
+        return Body.begin(self, engine, contexts, key, noise)
+
+    def infer(self, steps):
+        return Body.infer(self, steps)
+
+
+class Toy(eqx.Module):
+    """What the method needs of an adapter."""
+
+    body: Pushing
+    train_z_d: jax.Array
+
+
+def pushing(direction: float) -> Actor:
+    """A policy that pushes one way, whatever it sees."""
+    family = Force()
+    actor, _ = make_actor_critic(family.observation, family.action, OPTIONS.ppo.hidden, jax.random.key(0))
+    last = actor.layers[-1]
+    bias = jnp.full_like(last.bias, direction)
+    return eqx.tree_at(lambda a: (a.layers[-1].weight, a.layers[-1].bias), actor, (0 * last.weight, bias))
+
+
+def stacked_policies(*directions: float) -> Actor:
+    """Finished policies [1, E, 1, ...]."""
+    return jax.tree.map(lambda *x: jnp.stack(x)[None, :, None], *(pushing(d) for d in directions))
+
+
 def test_the_toy_is_mastered_by_policies_that_push_one_way():
     """Two policies that push left and right; z_d tells the sign of the gain after one step."""
     config = replace(OPTIONS, model_seeds=1, plus=PlusOptions(by="experience", episodes=1, width=0.5))
     problem = ToyProblem(config)
-    family = Force()
 
-    def pushing(direction: float):
-        actor, _ = make_actor_critic(family.observation, family.action, 4, jax.random.key(0))
-        last = actor.layers[-1]
-        bias = jnp.full_like(last.bias, direction)
-        return eqx.tree_at(lambda a: (a.layers[-1].weight, a.layers[-1].bias), actor, (0 * last.weight, bias))
-
-    # Finished policies [K, E, seeds, ...]: two environments' worth of leftward ones, two of rightward ones.
-    actors = jax.tree.map(lambda *x: jnp.stack(x)[None, :, None], *(pushing(d) for d in (-1.0, -1.0, 1.0, 1.0)))
-
-    class Seen(eqx.Module):
-        """Takes the position after the first push for z_d."""
-
-        def encode(self, observation, action, following, valid):
-            return following[0, :1] / jnp.abs(action[0, 0])
-
-    class Body(eqx.Module):
-        dynamics: Seen
-        offset: jax.Array
-
-        def probe(self, observation):
-            return self.offset
-
-    class Adapter(eqx.Module):
-        body: Body
-        train_z_d: jax.Array
-
-    adapter = Adapter(Body(Seen(), jnp.full((1, 1), 0.5)), jnp.asarray(problem.contexts)[None])
+    # Two environments' worth of leftward policies, two of rightward ones.
+    actors = stacked_policies(-1.0, -1.0, 1.0, 1.0)
+    probe = jax.tree.map(lambda x: x[None], pushing(0.5))
+    adapter = Toy(Pushing(probe, Seen()), jnp.asarray(problem.contexts)[None])
     with relaxed():
         training = train_by_experience(problem, {"policies": actors, "adapter": adapter}, jax.random.key(2))
         agents = training.finish(training.advance(training.start(), 0)[0])["agent-pd-vf-plus"]
@@ -122,6 +156,43 @@ def test_the_toy_is_mastered_by_policies_that_push_one_way():
     gains = np.asarray(problem.everywhere)[:, 0]
     # The probe pushes by 0.5; four pushes are left, each as strong as can be, in the right direction.
     np.testing.assert_allclose(np.asarray(played)[0, :, 0], 0.5 * gains + 4 * np.abs(gains), rtol=1e-5)
+
+
+def test_a_generalist_probes_and_acts_where_the_others_promise_too_much():
+    """Gains -1, -0.6, 0.6 and 1; each one's policy is right at home and next to it, and wrong on the other side.
+
+    Gains here are moved up by 0.3, so the generalist that pushes right is better than the one that pushes left.
+    """
+    plus = PlusOptions(by="experience", episodes=1, width=0.5, generalist=True)
+    problem = ToyProblem(replace(OPTIONS, model_seeds=2, plus=plus))
+    gains = np.array([[-0.7], [-0.3], [0.9], [1.3]], np.float32)
+    vars(problem)["contexts"] = gains
+    probe = jax.tree.map(lambda x: jnp.stack([x, x]), pushing(0.5))
+    inputs = {
+        "policies": stacked_policies(-1.0, -1.0, 1.0, 1.0),
+        "adapter": Toy(Pushing(probe, Seen()), jnp.tile(jnp.asarray(gains), (2, 1, 1))),
+        "agent-ppo-all": Plain(jax.tree.map(lambda *x: jnp.stack(x), pushing(-0.25), pushing(0.25))),
+    }
+    with relaxed():
+        training = train_by_experience(problem, inputs, jax.random.key(2))
+        agents = training.finish(training.advance(training.start(), 0)[0])["agent-pd-vf-plus"]
+    returns = np.asarray(agents.rewards) * problem.engine.family.horizon
+    np.testing.assert_allclose(returns[:, -1], np.tile(5 * 0.25 * gains[:, 0], (2, 1)), rtol=1e-5)
+    for s in range(2):
+        agent = jax.tree.map(lambda x, s=s: x[s], agents)
+        for actor in (jax.tree.map(lambda x: x[-1], agent.actors), agent.body.probe):
+            np.testing.assert_allclose(actor(SEEN), [0.25], rtol=1e-6)
+    # With width 0.5 of 0.4 a left-out environment is judged by its neighbour: promised are 5 pushes of 0.3, 0.7, 1.3
+    # and 0.9, given 0.7, 0.3, 0.9 and 1.3: as much, so the cut is 0.
+    np.testing.assert_allclose(agents.excess, 0.0, atol=1e-5)
+
+
+def test_what_is_promised_and_given_where_an_environment_is_left_out():
+    """Two environments: with one left out the other's policy promises what it gets at home and gives less."""
+    returns = jnp.array([[1.0, 0.25], [0.5, 2.0]])
+    promised, given = left_out(returns, jnp.array([0, 1]), jnp.array([[0.0], [1.0]]), jnp.array(1.0))
+    np.testing.assert_allclose(promised, [2.0, 1.0])
+    np.testing.assert_allclose(given, [0.5, 0.25])
 
 
 @pytest.mark.parametrize(("fair", "width"), [(0.35, 0.25), (0.85, 8.0)])

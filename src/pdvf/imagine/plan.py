@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from pdvf.embed.networks import unit
 from pdvf.embed.policy import PolicyDecoder
 from pdvf.families.base import Array, ImaginableFamily
 from pdvf.imagine.model import AffineDynamics
@@ -18,6 +21,22 @@ def candidates(bank: Array, count: int, key: Array) -> Array:
     half = count // 2
     own = bank[jax.random.randint(own_key, (count - half,), 0, bank.shape[0])]
     return jnp.concatenate([own, between(bank, half, keys)])
+
+
+def climb(score: Callable[[Array], Array], tried: Array, moves: Array) -> Array:
+    """The best [e] of embeddings [N, e] by `score`, then of those around it: moved by rounds of noise [R, M, e].
+
+    A score that is no number is never the best.
+    """
+
+    def best(tried: Array) -> Array:
+        scores = jax.vmap(score)(tried)
+        return tried[jnp.argmax(jnp.where(jnp.isfinite(scores), scores, -jnp.inf))]
+
+    def move(z_pi: Array, noise: Array) -> tuple[Array, None]:
+        return best(jnp.concatenate([z_pi[None], unit(z_pi + noise)])), None
+
+    return jax.lax.scan(move, best(tried), moves)[0]
 
 
 def imagine(

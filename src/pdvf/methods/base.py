@@ -104,10 +104,18 @@ class Method:
     unsuited: Callable[[Problem], str] = lambda problem: ""
     """Why it cannot be used with a family and these options, or nothing."""
 
+    def others(self, problem: Problem | None) -> list[str]:
+        """Methods whose agents it needs; those that only some options ask for, where a problem is given."""
+        needs = (*self.needs, *(self.also(problem) if problem else ()))
+        return [name.removeprefix(AGENT) for name in needs if name.startswith(AGENT)]
+
+
+AGENT = "agent-"
+
 
 def agent_artefact(name: str) -> str:
     """The artefact that holds a method's agents."""
-    return f"agent-{name}"
+    return AGENT + name
 
 
 @dataclass(frozen=True)

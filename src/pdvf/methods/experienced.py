@@ -6,11 +6,15 @@ value function W(pi, z_d) without parameters, over the policies there are, and n
 
 With `plus.looks` above 1 the choice is looked at again during the episode: the reward that the acting policy has
 earned says anew which training environments this one is like, and a policy that disappoints is given up.
+
+With `plus.generalist` one of PPOall's policies joins them, that with the best mean return. It probes, and it goes on
+unless another promises far more, once promises are cut by what was too much in them where environments were left out.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,8 +23,8 @@ import jax.numpy as jnp
 from pdvf.adapt import Adapter
 from pdvf.config import PlusOptions
 from pdvf.families.base import Array
-from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions
-from pdvf.methods.conditioned import infer
+from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions, agent_artefact
+from pdvf.methods.conditioned import infer, probed_embeddings
 from pdvf.pipeline import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
 from pdvf.value.body import Body
@@ -41,6 +45,7 @@ class Experienced(eqx.Module):
 
     actors: Actor  # [K, ...]
     rewards: Array  # [K, E] mean return of each policy in each training environment, divided by the horizon
+    excess: Array  # [K] how much of what they promise does not come, where they have not been
     z_d: Array  # [E, d]
     width: Array  # [] how near is near
     doubt: Array  # [] standard deviation of rewards around `rewards`
@@ -61,8 +66,9 @@ class Experienced(eqx.Module):
         """Weighs the training environments by z_d, and takes the best policy."""
         distance = jnp.sum((self.z_d - infer(self.body, transitions)) ** 2, axis=-1)
         weights = jax.nn.log_softmax(-distance / (2 * self.width**2))
-        expected = self.rewards @ jnp.exp(weights)
-        return memory._replace(policy=jnp.argmax(expected).astype(memory.policy.dtype), weights=weights)
+        expected = self.rewards @ jnp.exp(weights) - self.excess
+        policy = self._better(expected, -1) if self.options.generalist else jnp.argmax(expected)
+        return memory._replace(policy=policy.astype(memory.policy.dtype), weights=weights)
 
     def act(self, memory: Trial, observation: Array, feedback: Feedback) -> tuple[Array, Trial]:
         """The probe policy at first, then the chosen one."""
@@ -80,58 +86,91 @@ class Experienced(eqx.Module):
         rate = m.reward / (self.window - settling)
         weights = m.weights - (rate - self.rewards[m.policy]) ** 2 / (2 * self.doubt**2)
         earned = m.earned.at[m.policy].set(rate)
-        expected = self.rewards @ jax.nn.softmax(weights)
+        expected = self.rewards @ jax.nn.softmax(weights) - self.excess
         expected = jnp.where(jnp.isnan(earned), expected, earned)
-        best, now = jnp.argmax(expected), expected[m.policy]
-        leave = expected[best] > self.options.patience * jnp.maximum(now, 0.0)
-        policy = jnp.where(leave, best, m.policy).astype(m.policy.dtype)
+        policy = self._better(expected, m.policy).astype(m.policy.dtype)
         looked = Trial(policy, weights, earned, jnp.zeros_like(m.steps), jnp.zeros_like(m.reward))
         return jax.tree.map(lambda new, old: jnp.where(m.steps == self.window, new, old), looked, m)
+
+    def _better(self, expected: Array, now: Array | int) -> Array:
+        """The policy [] with the best of expected rewards [K], if it is `patience` times that of the one that acts."""
+        best = jnp.argmax(expected)
+        leave = expected[best] > self.options.patience * jnp.maximum(expected[now], 0.0)
+        return jnp.where(leave, best, jnp.arange(expected.shape[0])[now])
 
 
 def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Plays the finished policies; nothing is learned."""
     adapter: Adapter = inputs["adapter"]
-    options, horizon = problem.config.plus, problem.engine.family.horizon
+    options, horizon, seeds = problem.config.plus, problem.engine.family.horizon, adapter.train_z_d.shape[0]
+    contexts = jnp.asarray(problem.contexts)
+
+    @jax.jit
+    def play(actors: Actor) -> Array:
+        """Mean returns [K, E]."""
+        many = jnp.repeat(contexts, options.episodes, axis=0)
+        played = transfer(problem.engine, many, actors, key)
+        return jnp.mean(played.reshape(played.shape[0], contexts.shape[0], options.episodes), axis=-1)
 
     def make() -> Experienced:
-        finished = finished_policies(inputs["policies"])
-        contexts = jnp.asarray(problem.contexts)
-        many = jnp.repeat(contexts, options.episodes, axis=0)
-        played = jax.jit(lambda actors: transfer(problem.engine, many, actors, key))(finished)
-        returns = jnp.mean(played.reshape(played.shape[0], contexts.shape[0], options.episodes), axis=-1)
-        rewards = returns / horizon
-        shared = finished, rewards, jnp.maximum(options.doubt * jnp.std(rewards), 1e-6)
-        seeds = adapter.train_z_d.shape[0]
-        actors, rewards, doubt = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), shared)
-        home = jnp.repeat(jnp.arange(contexts.shape[0]), finished.log_std.shape[0] // contexts.shape[0])
-        width = jax.vmap(lambda z_d: (options.width or best_width(returns, home, z_d)) * spacing(z_d))(
-            adapter.train_z_d
-        )
+        actors, body, z_d = finished_policies(inputs["policies"]), adapter.body, adapter.train_z_d
+        returns = play(actors)
+        doubt = jnp.maximum(options.doubt * jnp.std(returns) / horizon, 1e-6)
+        home = jnp.repeat(jnp.arange(contexts.shape[0]), returns.shape[0] // contexts.shape[0])
+        generalist = _best(inputs[agent_artefact("ppo-all")].actor, play) if options.generalist else None
+        if generalist is not None:
+            body = eqx.tree_at(lambda b: b.probe, body, _repeated(generalist[0], seeds))
+            z_d = jnp.mean(probed_embeddings(problem, body, jax.random.fold_in(key, 1)), axis=2)
+
+        def learn(z_d: Array) -> tuple[Array, Array]:
+            width = (options.width or best_width(returns, home, z_d)) * spacing(z_d)
+            promised, given = left_out(returns, home, z_d, width)
+            return width, jnp.full(returns.shape[0], jnp.maximum(jnp.mean(promised - given), 0.0) / horizon)
+
+        width, excess = jax.vmap(learn)(z_d)
+        if generalist is not None:
+            actors, returns = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), (actors, returns), generalist)
+            excess = jnp.pad(excess, ((0, 0), (0, 1)))
+        actors, rewards, doubt = _repeated((actors, returns / horizon, doubt), seeds)
         window = horizon // options.looks if options.looks > 1 else 0
-        return Experienced(actors, rewards, adapter.train_z_d, width, doubt, adapter.body, window, options)
+        return Experienced(actors, rewards, excess, z_d, width, doubt, body, window, options)
 
     return AtOnce("pd-vf-plus", make)
 
 
+def _best(actors: Actor, play: Callable[[Actor], Array]) -> tuple[Actor, Array]:
+    """Of policies [P, ...] the one with the best mean return, and its returns [E]."""
+    returns = play(actors)
+    best = jnp.argmax(jnp.mean(returns, axis=-1))
+    return jax.tree.map(lambda x: x[best], (actors, returns))
+
+
+def _repeated(tree: Any, count: int) -> Any:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
+
+
 def best_width(returns: Array, home: Array, z_d: Array) -> Array:
-    """The one of `WIDTHS` [] whose choices return most in training environments that are left out one at a time.
+    """The one of `WIDTHS` [] whose choices return most in training environments that are left out one at a time."""
+    widths = jnp.asarray(WIDTHS, z_d.dtype)
+    scores = jax.vmap(lambda width: jnp.mean(left_out(returns, home, z_d, width * spacing(z_d))[1]))(widths)
+    return widths[jnp.argmax(scores)]
+
+
+def left_out(returns: Array, home: Array, z_d: Array, width: Array) -> tuple[Array, Array]:
+    """What the choice promises and what it gives [E] where each training environment is left out with its policies.
 
     From returns [K, E], the environment [K] that each policy is at home in, and z_d [E, d].
     """
     distance = jnp.sum((z_d[:, None] - z_d[None]) ** 2, axis=-1)
     places = jnp.arange(z_d.shape[0])
 
-    def score(width: Array) -> Array:
-        def one(out: Array) -> Array:
-            near = jnp.where(places == out, -jnp.inf, -distance[out] / (2 * (width * spacing(z_d)) ** 2))
-            expected = jnp.where(home == out, -jnp.inf, returns @ jax.nn.softmax(near))
-            return returns[jnp.argmax(expected), out]
+    def one(out: Array) -> tuple[Array, Array]:
+        near = jnp.where(places == out, -jnp.inf, -distance[out] / (2 * width**2))
+        expected = jnp.where(home == out, -jnp.inf, returns @ jax.nn.softmax(near))
+        best = jnp.argmax(expected)
+        return expected[best], returns[best, out]
 
-        return jnp.mean(jax.vmap(one)(places))
-
-    widths = jnp.asarray(WIDTHS, z_d.dtype)
-    return widths[jnp.argmax(jax.vmap(score)(widths))]
+    return jax.vmap(one)(places)
 
 
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -22,7 +22,7 @@ from pdvf.embed.networks import stacked
 from pdvf.families.base import Array, Family, ImaginableFamily
 from pdvf.imagine import model
 from pdvf.imagine.model import AffineDynamics
-from pdvf.imagine.plan import candidates, imagine
+from pdvf.imagine.plan import candidates, climb, imagine
 from pdvf.methods.base import Inputs, Transitions, agent_artefact
 from pdvf.methods.conditioned import infer
 from pdvf.methods.embedded import Choice, Choosing
@@ -36,6 +36,7 @@ class ImaginingAgent(Choosing):
 
     models: AffineDynamics  # [M, ...]
     candidates: Array  # [N, e]
+    moves: Array  # [R, N', e] noise by which the best one is moved, round by round
     family: ImaginableFamily = eqx.field(static=True)
     options: ImagineOptions = eqx.field(static=True)
 
@@ -51,20 +52,13 @@ class ImaginingAgent(Choosing):
         z = eqx.filter_vmap(lambda m: m.infer(t.observation, t.action, t.next_observation, t.valid))(self.models)
         left = self.family.horizon - self.family.probe_steps
         steps = min(left, self.options.steps or left)
-        returns = jax.vmap(
-            lambda z_pi: imagine(
-                self.family,
-                self.models,
-                z,
-                self.adapter.body.decoder,
-                z_pi,
-                t.next_observation[-1],
-                self.family.probe_steps,
-                steps,
-            )
-        )(tried)
-        best = jnp.argmax(jnp.where(jnp.isfinite(returns), returns, -jnp.inf))
-        return Choice(memory.s0, tried[best], jnp.ones_like(memory.chosen))
+
+        def score(z_pi: Array) -> Array:
+            decoder, start, time = self.adapter.body.decoder, t.next_observation[-1], self.family.probe_steps
+            return imagine(self.family, self.models, z, decoder, z_pi, start, time, steps)
+
+        z_pi = climb(score, tried, self.moves)
+        return Choice(memory.s0, z_pi, jnp.ones_like(memory.chosen))
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,14 @@ class ModelTraining:
         keys = jax.random.split(jax.random.fold_in(self.key, 1), seeds)
         drawn = jax.vmap(lambda bank, key: candidates(bank, self._options.candidates, key))
         made = drawn(self.adapter.train_z_pi, keys)
-        return {agent_artefact(self.name): ImaginingAgent(self.adapter, models, made, family, self._options)}
+        moves = jax.vmap(lambda key: self._moves(jax.random.fold_in(key, 1), made.shape[-1]))(keys)
+        return {agent_artefact(self.name): ImaginingAgent(self.adapter, models, made, moves, family, self._options)}
+
+    def _moves(self, key: Array, size: int) -> Array:
+        """Noise for each round of moves, half as strong as in the round before."""
+        rounds = self._options.rounds
+        strength = self._options.move * 0.5 ** jnp.arange(rounds)
+        return strength[:, None, None] * jax.random.normal(key, (rounds, self._options.favourites, size))
 
 
 def train_by_imagination(problem: Problem, inputs: Inputs, key: Array) -> ModelTraining:

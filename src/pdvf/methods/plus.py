@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdvf.families.base import Array
-from pdvf.methods.base import Inputs, Method, Training
+from pdvf.methods.base import Inputs, Method, Training, agent_artefact
 from pdvf.methods.experienced import train_by_experience
 from pdvf.methods.imagined import cannot_imagine, train_by_imagination
 from pdvf.pipeline import Problem
@@ -16,7 +16,10 @@ def train_pd_vf_plus(problem: Problem, inputs: Inputs, key: Array) -> Training:
 
 
 def _needs(problem: Problem) -> tuple[str, ...]:
-    return ("trajectories",) if problem.config.plus.by == "imagination" else ("policies",)
+    plus = problem.config.plus
+    if plus.by == "imagination":
+        return ("trajectories",)
+    return ("policies", agent_artefact("ppo-all")) if plus.generalist else ("policies",)
 
 
 def _unsuited(problem: Problem) -> str:
