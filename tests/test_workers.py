@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pdvf import workers
 from pdvf.cli import main
-from pdvf.config import to_dict
+from pdvf.config import PlusOptions, to_dict
 from pdvf.methods import METHODS
 from pdvf.pipeline import PHASES, Problem
 from pdvf.runs import RunStore
@@ -63,6 +65,13 @@ def started(monkeypatch):
     monkeypatch.setattr(workers, "_start", start)
     monkeypatch.setattr(workers, "PAUSE", 0.0)
     return jobs, broken, processes
+
+
+def test_a_method_that_options_ask_for_is_made_first(store):
+    config = replace(TINY, plus=PlusOptions(by="experience", generalist=True))
+    jobs = {job.name: job for job in workers.jobs_of(store, Problem(config), [METHODS["pd-vf-plus"]])}
+    assert list(jobs) == [*PHASES, "ppo-all", "pd-vf-plus", "report"]
+    assert {"policies", "adapter", "agent-ppo-all", "returns-ppo-all"} <= set(jobs["pd-vf-plus"].needs)
 
 
 def test_everything_is_done_as_soon_as_it_can_be(store, started):

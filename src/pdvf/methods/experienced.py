@@ -67,6 +67,7 @@ class Experienced(eqx.Module):
         distance = jnp.sum((self.z_d - infer(self.body, transitions)) ** 2, axis=-1)
         weights = jax.nn.log_softmax(-distance / (2 * self.width**2))
         expected = self.rewards @ jnp.exp(weights) - self.excess
+        # The generalist, the last of the policies, has probed and is not left lightly; a mere probe is.
         policy = self._better(expected, -1) if self.options.generalist else jnp.argmax(expected)
         return memory._replace(policy=policy.astype(memory.policy.dtype), weights=weights)
 
