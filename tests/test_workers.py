@@ -80,7 +80,7 @@ def test_everything_is_done_as_soon_as_it_can_be(store, started):
     assert workers.work(jobs, 3, lines.append) == []
     names = [job.name for job in started[0]]
     assert sorted(names) == sorted([*PHASES, *(method.name for method in CHOSEN), "report"])
-    assert names[:3] == ["train", "ppo-all", "oracle"]  # these three need nothing
+    assert names[:4] == ["train", "collect", "ppo-all", "oracle"]  # methods wait for phase 1, whatever they need
     assert names.index("rma") > names.index("oracle")
     assert names.index("fit") < names.index("nn")
     assert names[-1] == "report"

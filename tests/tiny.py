@@ -70,7 +70,9 @@ TINY = Config(
         estimation_rounds=2,
         estimation_updates=2,
     ),
-    imagine=ImagineOptions(members=2, hidden_numbers=2, width=8, updates=8, batch=8, candidates=8, favourites=4),
+    imagine=ImagineOptions(
+        members=2, hidden_numbers=2, width=8, updates=8, batch=8, candidates=8, favourites=4, renewed=3
+    ),
 )
 
 

@@ -311,10 +311,15 @@ class ImagineOptions:
     """After these, as many embeddings around the best one are imagined, in each of so many rounds."""
     move: float = 0.2
     """Standard deviation of each component's move from the best one in the first round; it halves every round."""
+    renewed: int = 0
+    """Embeddings around the acting one that are imagined at every later step, from where the episode is by then and
+    under what it has shown by then; 0 keeps the first choice."""
     steps: int = 0
     """Steps that are imagined; 0 for the rest of the episode."""
 
     def __post_init__(self) -> None:
-        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in ("steps", "rounds")))
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in ("steps", "rounds", "renewed")))
         _require(self.rounds >= 0, "imagine.rounds", self.rounds, "at least 0")
+        most = self.rounds * self.favourites
+        _require(0 <= self.renewed <= most, "imagine.renewed", self.renewed, f"from 0 to rounds * favourites = {most}")
         _require(self.steps >= 0, "imagine.steps", self.steps, "at least 0 (0 for the rest of the episode)")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 
 from pdvf.phases.evaluation import Evaluation, Row, return_rows
-from pdvf.phases.probe import best_policy
+from pdvf.phases.probe import best_policy, probe_policy
 from pdvf.phases.problem import PROBE_NOISE, Problem, finished_policies, flat_policies, transfer
 from pdvf.phases.reinforcement import ReinforcementLearning
 from pdvf.phases.selfsupervised import Collection, SelfSupervised
@@ -41,6 +41,7 @@ __all__ = [
     "best_policy",
     "finished_policies",
     "flat_policies",
+    "probe_policy",
     "return_rows",
     "transfer",
 ]

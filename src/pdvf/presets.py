@@ -50,6 +50,7 @@ def preset(family: str, name: str) -> Config:
 
 def _spaceship(paper: Config, name: str) -> Config:
     paper = replace(paper, value=replace(paper.value, power=8.0, high_return=0.5))
+    paper = replace(paper, imagine=replace(paper.imagine, renewed=64))  # docs/decisions/0009-plus.md
     if name in ("paper", "best"):
         return paper
     quick = replace(

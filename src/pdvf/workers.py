@@ -24,6 +24,8 @@ from pdvf.pipeline import PHASES, Problem
 from pdvf.runs import RunStore
 from pdvf.runs.progress import duration
 
+FIRST = ("policies",)
+"""What every method waits for."""
 PAUSE = 0.2
 """Seconds between two looks at the processes."""
 
@@ -67,11 +69,15 @@ class Running(NamedTuple):
 
 
 def jobs_of(store: RunStore, problem: Problem, methods: Sequence[Method]) -> list[Job]:
-    """The parts of a run: its phases, its methods, then the report, which needs all of them."""
+    """The parts of a run: its phases, its methods, then the report, which needs all of them.
+
+    Methods wait for the policies of phase 1 even where they do not need them: everything else waits for these, and a
+    GPU that trains them has no room to spare, unlike in the phases that follow.
+    """
     jobs = [Job(store, name, spec.needs, spec.leaves) for name, spec in PHASES.items()]
     for method in with_needed(methods, problem):
         others = method.others(problem)
-        needs = (*method.needs, *method.also(problem), *(f"returns-{other}" for other in others))
+        needs = (*FIRST, *method.needs, *method.also(problem), *(f"returns-{other}" for other in others))
         jobs.append(Job(store, method.name, needs, (agent_artefact(method.name), f"returns-{method.name}")))
     return [*jobs, Job(store, REPORT, tuple(name for job in jobs for name in job.leaves), ())]
 

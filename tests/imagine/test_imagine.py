@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.config import AntWindOptions, ImagineOptions, SpaceshipOptions, SwimmerOptions
+from pdvf.adapt import Adapter
+from pdvf.config import AntWindOptions, ImagineOptions, SpaceshipOptions, SwimmerOptions, ValueOptions
 from pdvf.embed import fit
 from pdvf.embed.data import collect
 from pdvf.engines import MujocoCEngine, NativeEngine
@@ -18,8 +20,13 @@ from pdvf.families import AntWind, Spaceship, Swimmer
 from pdvf.families.base import ImaginableFamily
 from pdvf.imagine import model
 from pdvf.imagine.plan import candidates, climb, imagine
+from pdvf.methods.base import Feedback
+from pdvf.methods.imagined import ImaginingAgent
+from pdvf.methods.play import play
 from pdvf.rl.networks import Scaler, make_actor_critic
-from tiny import make_body, relaxed
+from pdvf.value import aggregate
+from pdvf.value.aggregate import ReturnScale
+from tiny import make_body, relaxed, same_scale
 
 OPTIONS = ImagineOptions(members=2, hidden_numbers=2, width=32)
 
@@ -102,6 +109,60 @@ def test_imagined_returns_are_those_that_are_played(learned):
     assert float(jnp.std(played)) > 0.05
     np.testing.assert_allclose(imagined, played, atol=0.15 * float(jnp.std(played)) + 0.1)
     assert np.corrcoef(imagined, played)[0, 1] > 0.95
+
+
+def test_evidence_of_several_steps_adds_up(learned):
+    _, _, models = learned
+    one = jax.tree.map(lambda x: x[0], models)
+    s, a, following = jax.random.normal(jax.random.key(7), (3, 5, 2))
+    valid = jnp.array([True, True, False, True, True])
+    parts = [one.evidence(s[i, None], a[i, None], following[i, None], valid[i, None]) for i in range(5)]
+    summed = jax.tree.map(lambda *x: jnp.sum(jnp.stack(x), axis=0), *parts)
+    np.testing.assert_allclose(one.solve(summed), one.infer(s, a, following, valid), rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def agents(learned) -> Any:
+    """An agent that keeps its first choice and one that makes it again at every step, with a poor first choice."""
+    family, _, models = learned
+    body = make_body(family.observation, family.action, 3, jax.random.key(2))
+    only = jnp.array([[1.0, 0.0, 0.0]])
+    value = aggregate.make_members(same_scale(2), 3, 3, ValueOptions(members=1, hidden=4), jax.random.key(3))
+    scale = ReturnScale(jnp.zeros(()), jnp.ones(()), jnp.ones(()))
+    adapter = Adapter(body, value, scale, jnp.eye(3), only)
+    moves = 0.5 * jax.random.normal(jax.random.key(8), (1, 64, 3))
+    made = []
+    for renewed in (0, 16):
+        options = replace(OPTIONS, favourites=64, rounds=1, renewed=renewed)
+        made.append(ImaginingAgent(adapter, models, only, moves[:, :1] if not renewed else moves, family, options))
+    return made
+
+
+def test_choosing_again_at_every_step_earns_more(learned, agents):
+    _, engine, _ = learned
+    contexts = jnp.linspace(4.2, 6.2, 8)[:, None]  # winds that nobody has trained in
+    first, again = (
+        jax.jit(lambda agent: play(engine, agent, contexts, None, jax.random.key(9)))(agent) for agent in agents
+    )
+    assert np.all(np.asarray(again) > np.asarray(first) + 0.05)
+
+
+def test_an_agent_remembers_what_every_step_has_shown(learned, agents):
+    """Its evidence is that of all steps but the last, which the next call of `act` shows it."""
+    _, _, models = learned
+    agent = agents[1]
+    seen = jax.random.uniform(jax.random.key(10), (4, 2), minval=-0.5, maxval=0.5)
+    memory = agent.begin_episode(seen[0], None)
+    made, action, first = [], jnp.zeros(2), jnp.ones(())
+    for observation in seen:
+        action, memory = agent.act(memory, observation, Feedback(action, jnp.zeros(()), first))
+        made.append(action)
+        first = jnp.zeros(())
+    assert int(memory.time) == 4
+    one = jax.tree.map(lambda x: x[1], models)
+    expected = one.evidence(seen[:3], jnp.stack(made[:3]), seen[1:], jnp.ones(3, bool))
+    np.testing.assert_allclose(memory.evidence.left[1], expected.left, rtol=1e-4)
+    np.testing.assert_allclose(memory.evidence.right[1], expected.right, rtol=1e-4, atol=1e-6)
 
 
 def test_candidates_are_unit_vectors_of_the_bank_and_between():

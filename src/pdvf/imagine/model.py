@@ -7,6 +7,8 @@ further into dynamics between and beyond those of training than a network that i
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,13 @@ from pdvf.rl.networks import Scaler
 
 DECODED = 8  # transitions of an episode that one gradient step predicts
 FARTHEST = 10.0  # standard deviations of observations
+
+
+class Evidence(NamedTuple):
+    """The two sides of the equations for z."""
+
+    left: Array  # [k, k]
+    right: Array  # [k]
 
 
 class AffineDynamics(eqx.Module):
@@ -37,11 +46,19 @@ class AffineDynamics(eqx.Module):
 
     def infer(self, observation: Array, action: Array, following: Array, valid: Array) -> Array:
         """z [k] from transitions s [m, o], a [m, a] scaled, s' [m, o] where valid [m]."""
+        return self.solve(self.evidence(observation, action, following, valid))
+
+    def evidence(self, observation: Array, action: Array, following: Array, valid: Array) -> Evidence:
+        """What transitions say of z; that of several sets of them adds up."""
         constant, slope = jax.vmap(self.parts)(observation, action)
         seen = jax.lax.stop_gradient(self.change).scale(following - observation)
         weight = valid.astype(seen.dtype)
         left = jnp.einsum("m,moi,moj->ij", weight, slope, slope)
-        right = jnp.einsum("m,moi,mo->i", weight, slope, seen - constant)
+        return Evidence(left, jnp.einsum("m,moi,mo->i", weight, slope, seen - constant))
+
+    def solve(self, evidence: Evidence) -> Array:
+        """z [k], by ridge regression."""
+        left, right = evidence
         return jnp.linalg.solve(left + jnp.exp(self.log_ridge) * jnp.eye(left.shape[0]), right)
 
     def predict(self, observation: Array, action: Array, z: Array) -> Array:

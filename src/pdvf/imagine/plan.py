@@ -46,7 +46,7 @@ def imagine(
     decoder: PolicyDecoder,
     z_pi: Array,
     observation: Array,
-    time: int,
+    time: Array | int,
     steps: int,
 ) -> Array:
     """Imagined return [] of playing on as z_pi [e] from an observation [o]: mean over models [M, ...] with z [M, k].

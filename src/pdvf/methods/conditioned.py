@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.adapt import Adapter
 from pdvf.baselines.nearest import nearest
 from pdvf.config import PPOOptions
 from pdvf.engines.base import Engine
@@ -24,7 +23,7 @@ from pdvf.engines.tasks import Tasks
 from pdvf.families.base import Array, Family
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
 from pdvf.parallel import spread
-from pdvf.pipeline import PROBE_NOISE, Problem
+from pdvf.pipeline import PROBE_NOISE, Problem, probe_policy
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, make_actor_critic
 from pdvf.value.body import Body
@@ -208,11 +207,16 @@ def infer(body: Body, transitions: Transitions) -> Array:
     return body.dynamics.encode(t.observation, t.action, t.next_observation, t.valid)
 
 
-def bodies(inputs: Inputs, seeds: int) -> Body:
-    """Probe and encoder for each of S seeds; where there are fewer models they are used more than once."""
-    adapter: Adapter = inputs["adapter"]
-    models = adapter.train_z_d.shape[0]
-    return jax.tree.map(lambda x: x[jnp.arange(seeds) % models], adapter.body)
+def bodies(problem: Problem, inputs: Inputs) -> Body:
+    """Probe and encoder for each of S policy seeds; where there are fewer models they are used more than once.
+
+    They are PD-VF's own, from before its value function is there, so that nobody has to wait for that. The decoder
+    is not used.
+    """
+    probe = probe_policy(problem, inputs["policies"])
+    models = jnp.arange(problem.config.policy_seeds) % problem.config.model_seeds
+    dynamics, decoder = jax.tree.map(lambda x: x[models], (inputs["dynamics"], inputs["policy"].decoder))
+    return Body(jax.tree.map(lambda x: jnp.broadcast_to(x, (models.shape[0], *x.shape)), probe), dynamics, decoder)
 
 
 def probed_embeddings(problem: Problem, bodies: Body, key: Array) -> Array:
@@ -228,7 +232,7 @@ def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One policy for all training environments, conditioned on the z_d of a probing episode there."""
     seeds = problem.config.policy_seeds
     probe_key, train_key = jax.random.split(key)
-    body = bodies(inputs, seeds)
+    body = bodies(problem, inputs)
     features = probed_embeddings(problem, body, probe_key)
     return TaskPPO(
         problem,
@@ -246,7 +250,7 @@ def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     seeds = problem.config.policy_seeds
     count = min(problem.config.baselines.clusters, problem.contexts.shape[0])
     probe_key, train_key = jax.random.split(key)
-    body = bodies(inputs, seeds)
+    body = bodies(problem, inputs)
     centres, members = cluster(jnp.mean(probed_embeddings(problem, body, probe_key), axis=2), count)
     weights = members / jnp.sum(members, axis=-1, keepdims=True)  # [S, K, E]
 
@@ -348,6 +352,7 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
 
 
 PPO_ALL = Method("ppo-all", "one PPO policy for all training environments", train_ppo_all)
-PPO_DYN = Method("ppo-dyn", "one PPO policy conditioned on z_d", train_ppo_dyn, ("adapter",))
-KMEANS = Method("kmeans", "one PPO policy for each cluster of z_d (ablation)", train_kmeans, ("adapter",))
+_EMBEDDED = ("policies", "dynamics", "policy")
+PPO_DYN = Method("ppo-dyn", "one PPO policy conditioned on z_d", train_ppo_dyn, _EMBEDDED)
+KMEANS = Method("kmeans", "one PPO policy for each cluster of z_d (ablation)", train_kmeans, _EMBEDDED)
 ORACLE = Method("oracle", "one PPO policy that is told the true context (ours)", train_oracle, told=True)

@@ -6,9 +6,10 @@ from the same N_d probing steps; the one with the best imagined return acts. The
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,18 +22,30 @@ from pdvf.embed.data import Trajectories, training_episodes
 from pdvf.embed.networks import stacked
 from pdvf.families.base import Array, Family, ImaginableFamily
 from pdvf.imagine import model
-from pdvf.imagine.model import AffineDynamics
+from pdvf.imagine.model import AffineDynamics, Evidence
 from pdvf.imagine.plan import candidates, climb, imagine
-from pdvf.methods.base import Inputs, Transitions, agent_artefact
+from pdvf.methods.base import Feedback, Hidden, Inputs, Transitions, agent_artefact
 from pdvf.methods.conditioned import infer
-from pdvf.methods.embedded import Choice, Choosing
 from pdvf.parallel import spread
 from pdvf.pipeline import Problem
 from pdvf.value.quadratic import optimal_policy_embedding
 
 
-class ImaginingAgent(Choosing):
-    """PD-VF whose choice among many embeddings is made by imagined episodes."""
+class Watched(NamedTuple):
+    """A choice, and what the episode has shown so far."""
+
+    s0: Array
+    z_pi: Array
+    chosen: Array
+    evidence: Evidence  # [M, ...] of all steps before the last
+    last: Array  # [o] the observation before
+    time: Array  # [] steps made
+
+
+class ImaginingAgent(eqx.Module):
+    """PD-VF whose choice among many embeddings is made by imagined episodes, and made again at every step."""
+
+    adapter: Adapter
 
     models: AffineDynamics  # [M, ...]
     candidates: Array  # [N, e]
@@ -40,7 +53,23 @@ class ImaginingAgent(Choosing):
     family: ImaginableFamily = eqx.field(static=True)
     options: ImagineOptions = eqx.field(static=True)
 
-    def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Watched:
+        """Has seen nothing but the initial state."""
+        del hidden
+        members, k = self.models.log_ridge.shape[0], self.options.hidden_numbers
+        nothing = Evidence(jnp.zeros((members, k, k)), jnp.zeros((members, k)))
+        z_pi = jnp.zeros(self.candidates.shape[-1], observation.dtype)
+        return Watched(observation, z_pi, jnp.zeros((), bool), nothing, observation, jnp.zeros((), jnp.int32))
+
+    def act(self, memory: Watched, observation: Array, feedback: Feedback) -> tuple[Array, Watched]:
+        """The probe policy at first, then the decoded one, whose embedding is moved where that promises more."""
+        if self.options.renewed:
+            memory = self._renew(memory, observation, feedback)
+        body = self.adapter.body
+        own = body.decoder(observation, memory.z_pi)
+        return jnp.where(memory.chosen, own, body.probe(observation)), memory
+
+    def adapt(self, memory: Watched, transitions: Transitions) -> Watched:
         """Imagines the rest of the episode for W's favourites and takes the best."""
         z_d = infer(self.adapter.body, transitions)
         matrix = self.adapter.matrix(memory.s0, z_d)
@@ -50,15 +79,28 @@ class ImaginingAgent(Choosing):
         tried = jnp.concatenate([optimal[None], favourites])
         t = transitions
         z = eqx.filter_vmap(lambda m: m.infer(t.observation, t.action, t.next_observation, t.valid))(self.models)
+        z_pi = climb(self._score(z, t.next_observation[-1], self.family.probe_steps), tried, self.moves)
+        return memory._replace(z_pi=z_pi, chosen=jnp.ones_like(memory.chosen))
+
+    def _renew(self, memory: Watched, observation: Array, feedback: Feedback) -> Watched:
+        """Learns from the step that was made, and tries embeddings around the acting one from here on."""
+        step = (memory.last[None], feedback.action[None], observation[None], 1.0 - feedback.first[None])
+        shown = eqx.filter_vmap(lambda m: m.evidence(*step))(self.models)
+        evidence = jax.tree.map(jnp.add, memory.evidence, shown)
+        z = eqx.filter_vmap(lambda m, e: m.solve(e))(self.models, evidence)
+        flat = jnp.swapaxes(self.moves, 0, 1).reshape(-1, self.moves.shape[-1])  # of all sizes, in turn
+        count = self.options.renewed
+        moves = flat[(memory.time * count + jnp.arange(count)) % flat.shape[0]]
+        z_pi = climb(self._score(z, observation, memory.time), memory.z_pi[None], moves[None])
+        z_pi = jnp.where(memory.chosen, z_pi, memory.z_pi)
+        return memory._replace(z_pi=z_pi, evidence=evidence, last=observation, time=memory.time + 1)
+
+    def _score(self, z: Array, start: Array, time: Array | int) -> Callable[[Array], Array]:
+        """The imagined return of going on from a state [o] as an embedding [e], with z [M, k] for the dynamics."""
         left = self.family.horizon - self.family.probe_steps
         steps = min(left, self.options.steps or left)
-
-        def score(z_pi: Array) -> Array:
-            decoder, start, time = self.adapter.body.decoder, t.next_observation[-1], self.family.probe_steps
-            return imagine(self.family, self.models, z, decoder, z_pi, start, time, steps)
-
-        z_pi = climb(score, tried, self.moves)
-        return Choice(memory.s0, z_pi, jnp.ones_like(memory.chosen))
+        decoder = self.adapter.body.decoder
+        return lambda z_pi: imagine(self.family, self.models, z, decoder, z_pi, start, time, steps)
 
 
 @dataclass(frozen=True)
