@@ -23,7 +23,7 @@ import numpy as np
 from pdvf.config import PlusOptions, from_dict
 from pdvf.methods.base import Feedback, Hidden, Transitions
 from pdvf.methods.conditioned import scaled_features
-from pdvf.methods.experienced import Experienced, Trial, spacing
+from pdvf.methods.experienced import Experienced, spacing
 from pdvf.methods.play import play_everywhere
 from pdvf.parallel import use_all_cores
 from pdvf.pipeline import Problem, artefact_shapes, finished_policies, transfer
@@ -36,7 +36,6 @@ CHOICES = {
     "width 1": PlusOptions(width=1.0),
     "width 2": PlusOptions(width=2.0),
     "width 4": PlusOptions(width=4.0),
-    "width 2, 8 looks": PlusOptions(width=2.0, looks=8, doubt=1.5),
 }
 
 
@@ -45,24 +44,21 @@ class Told(Experienced):
 
     nearness: Any
 
-    def begin_episode(self, observation: Any, hidden: Hidden | None) -> Trial:
+    def begin_episode(self, observation: Any, hidden: Hidden | None) -> Any:
         """Chooses at once."""
         assert hidden is not None
-        weights = jax.nn.log_softmax(self.nearness[hidden.environment])
-        policy = jnp.argmax(self.rewards @ jnp.exp(weights))
-        blank = super().begin_episode(observation, None)
-        return blank._replace(policy=policy.astype(blank.policy.dtype), weights=weights)
+        policy = jnp.argmax(self.returns @ jax.nn.softmax(self.nearness[hidden.environment]))
+        return policy.astype(super().begin_episode(observation, None).dtype)
 
-    def adapt(self, memory: Trial, transitions: Transitions) -> Trial:
+    def adapt(self, memory: Any, transitions: Transitions) -> Any:
         """Has done so."""
         del transitions
         return memory
 
-    def act(self, memory: Trial, observation: Any, feedback: Feedback) -> tuple[Any, Trial]:
+    def act(self, memory: Any, observation: Any, feedback: Feedback) -> tuple[Any, Any]:
         """The chosen policy's mean."""
-        memory = self._look(memory, feedback.reward) if self.window else memory
-        own = jax.tree.map(lambda x: x[memory.policy], self.actors)(observation)
-        return own, memory._replace(steps=memory.steps + 1)
+        del feedback
+        return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
 
 
 def gaps(problem: Problem) -> list[np.ndarray]:
@@ -108,22 +104,19 @@ def main() -> None:
         score("best in hindsight", left[:, out].max(axis=0))
 
     for name, options in CHOICES.items():
-        nearness, rewards, doubt = [], [], []
+        nearness, left = [], []
         for out in left_out:
             gone = np.isin(np.arange(count), out)
             width = options.width * float(spacing(jnp.asarray(features[~gone])))
             nearness.append(np.where(gone, -np.inf, -(apart**2) / (2 * width**2)))
-            rewards.append(np.where(gone[home][:, None], -1e6, returns) / family.horizon)
-            doubt.append(options.doubt * returns[np.ix_(~gone[home], ~gone)].std() / family.horizon)
+            left.append(np.where(gone[home][:, None], -1e6, returns))
         agents = Told(  # [gaps, ...]
             actors,
-            jnp.asarray(np.stack(rewards), jnp.float32),
+            jnp.asarray(np.stack(left), jnp.float32),
             jnp.zeros((each, len(returns))),
             jnp.zeros((each, count, 1)),
             jnp.ones(each),
-            jnp.asarray(doubt, jnp.float32),
             None,  # pyright: ignore[reportArgumentType]
-            family.horizon // options.looks if options.looks > 1 else 0,
             options,
             jnp.asarray(np.stack(nearness), jnp.float32),
         )

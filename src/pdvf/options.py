@@ -266,23 +266,15 @@ class PlusOptions:
     width: float = 0.0
     """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes what
     chooses best when training environments are left out one at a time."""
-    looks: int = 1
-    """Experience: parts of an episode, after each of which the choice is looked at again; 1 chooses once for all."""
-    settling: float = 0.4
-    """Share of such a part whose rewards do not count: a policy needs time to come into its stride."""
-    patience: float = 1.5
-    """Another policy must promise this many times the reward of the one that acts."""
-    doubt: float = 1.0
-    """Standard deviation of the rewards of an unknown environment around those of a training environment, in units of
-    the spread of all known rewards: how little one part of an episode tells about which of them it is like."""
     generalist: bool = False
     """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, and goes on
     unless another promises `patience` times its reward."""
+    patience: float = 1.5
+    """How many times."""
 
     def __post_init__(self) -> None:
-        _positive(self, "episodes", "looks", "doubt")
+        _positive(self, "episodes")
         _require(self.width >= 0, "plus.width", self.width, "at least 0 (0 for what chooses best)")
-        _require(0 <= self.settling < 1, "plus.settling", self.settling, "at least 0 and below 1")
         _require(self.patience >= 1, "plus.patience", self.patience, "at least 1")
         _require(self.by in ("imagination", "experience"), "plus.by", self.by, "imagination or experience")
 

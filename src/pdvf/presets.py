@@ -124,7 +124,7 @@ def _mujoco(paper: Config, name: str) -> Config:
     if paper.environment.horizon >= 1000:
         fewer = replace(paper.value, interpolations=400, uniform=100, probes=4, stages=10, decoder_rounds=4)
         paper = replace(paper, collect=CollectOptions(episodes=4, steps=50), value=fewer)
-    paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience", doubt=1.5))
+    paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience"))
     if paper.family == "ant-legs":  # docs/decisions/0009-plus.md
         paper = replace(paper, plus=replace(paper.plus, generalist=True))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}

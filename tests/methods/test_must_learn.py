@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from toy import BLIND, INFORMED, ToyProblem
 
-from pdvf.adapt import Adapter
 from pdvf.methods import METHODS, agent_artefact, play_everywhere
-from pdvf.value.aggregate import ReturnScale, make_members
-from tiny import make_body, relaxed
+from tiny import make_actors, make_body, relaxed
 
 Returns = Callable[..., np.ndarray]
 HALF = (BLIND + INFORMED) / 2
@@ -22,23 +20,19 @@ HALF = (BLIND + INFORMED) / 2
 
 @pytest.fixture(scope="module")
 def artefacts() -> dict[str, Any]:
-    """What methods were trained so far, and an adapter for those that need one."""
+    """What methods were trained so far, and what those need that probe.
+
+    Policies push at random; the two models' encoders are random: different pushes have different embeddings all the
+    same.
+    """
+    problem = ToyProblem()
+    family, (environments, _) = problem.engine.family, problem.contexts.shape
     with relaxed():
-        return {"adapter": untrained_adapter(ToyProblem())}
-
-
-def untrained_adapter(problem: ToyProblem) -> Adapter:
-    """Two models whose encoder is random: different pushes have different embeddings all the same."""
-    family = problem.engine.family
-
-    def one(key):
-        body_key, value_key, begin_key = jax.random.split(key, 3)
-        body = make_body(family.observation, family.action, 4, body_key)
-        value = make_members(body.dynamics.observation, 4, 4, problem.config.value, value_key)
-        z_d = body.begin(problem.engine, jnp.asarray(problem.contexts), begin_key).z_d
-        return Adapter(body, value, ReturnScale(jnp.zeros(()), jnp.ones(()), jnp.ones(())), z_d, jnp.zeros((3, 4)))
-
-    return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 2))
+        actors = make_actors(environments, family.observation, family.action, jax.random.key(0))
+        made = jax.vmap(lambda key: make_body(family.observation, family.action, 4, key))
+        body = jax.jit(made)(jax.random.split(jax.random.key(1), 2))
+    policies = jax.tree.map(lambda x: x[None, :, None], actors)  # [1, E, 1, ...]
+    return {"policies": policies, "dynamics": body.dynamics, "policy": SimpleNamespace(decoder=body.decoder)}
 
 
 @pytest.fixture
