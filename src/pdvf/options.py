@@ -305,7 +305,8 @@ class ImagineOptions:
     """Standard deviation of each component's move from the best one in the first round; it halves every round."""
     renewed: int = 0
     """Embeddings around the acting one that are imagined at every later step, from where the episode is by then and
-    under what it has shown by then; 0 keeps the first choice."""
+    under what it has shown by then; 0 keeps the first choice. Each is imagined for `steps`: dear where episodes are
+    long."""
     steps: int = 0
     """Steps that are imagined; 0 for the rest of the episode."""
 

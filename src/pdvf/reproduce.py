@@ -107,7 +107,8 @@ def write_status(out: Path, families: Sequence[str], methods: Sequence[Method]) 
     line = f"{done} of {len(all_)} parts done, {sum(spent.values()) / 60:.1f} minutes spent on them"
     worked = stretches(out)
     by_the_clock = sum(stretch["seconds"] for stretch in worked) / 60
-    clock = f" By the clock: {by_the_clock:.1f} minutes in {len(worked)} stretches." if worked else ""
+    times = "one stretch" if len(worked) == 1 else f"{len(worked)} stretches"
+    clock = f" By the clock: {by_the_clock:.1f} minutes in {times}." if worked else ""
     body = (
         f'<h1>What is done</h1><p class="under">{line}.{clock} The same command goes on with what is left.</p>'
         f'<div class="wide"><table><thead><tr><th class="text">Part</th>{head}</tr></thead>'
