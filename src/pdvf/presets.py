@@ -115,7 +115,8 @@ def _mujoco(paper: Config, name: str) -> Config:
     Episodes are long and dear, so fewer of them are collected and fewer embeddings are scored than on Spaceship.
     """
     ppo = replace(paper.ppo, normalise_observations=True, normalise_rewards=True, stagger=True)
-    ppo = replace(ppo, environments=128, rollout=64)
+    ants = paper.family in ("ant-wind", "ant-legs")  # docs/decisions/0003-ppo.md
+    ppo = replace(ppo, environments=512, rollout=16) if ants else replace(ppo, environments=128, rollout=64)
     paper = replace(paper, ppo=ppo, collect=CollectOptions(episodes=8, steps=50))
     value = replace(paper.value, own_range=True, interpolations=800, uniform=200, probes=8, stages=12)
     if paper.family != "ant-legs":  # docs/decisions/0005-value.md
