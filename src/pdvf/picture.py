@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from ctypes.util import find_library
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pdvf.families.base import MujocoFamily
 from pdvf.families.mujoco import library, model
 
 LARGEST = (640, 480)  # what MuJoCo draws into unless a model says otherwise
+LIBRARIES = {"osmesa": "OSMesa", "egl": "EGL"}  # what draws without a screen
 ARROW = np.array([0.2, 0.5, 0.95, 1.0], np.float32)
 
 
@@ -60,10 +62,14 @@ def _arrange(scene: Any, variant: Any, data: Any) -> None:
 
 
 def _canvas(width: int, height: int) -> Any:
-    """Somewhere to draw: what MUJOCO_GL names, else OSMesa or EGL, whichever is there."""
+    """Somewhere to draw: what MUJOCO_GL names, else OSMesa or EGL, whichever is there.
+
+    The one that is installed is tried first: a process that has failed with one cannot have the other any more.
+    """
     wanted, platform = os.environ.get("MUJOCO_GL", "").lower(), os.environ.get("PYOPENGL_PLATFORM")
     reasons = []
-    for name in (wanted,) if wanted in ("osmesa", "egl", "glfw") else ("osmesa", "egl"):
+    there = sorted(LIBRARIES, key=lambda name: find_library(LIBRARIES[name]) is None)
+    for name in (wanted,) if wanted in ("osmesa", "egl", "glfw") else there:
         try:
             return library(name).GLContext(width, height)
         except Exception as error:  # each library fails in its own way

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -91,9 +92,28 @@ def test_nowhere_to_draw_is_one_clear_line(monkeypatch):
     env.reset(seed=0)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr(picture, "library", only_mujoco)
+    monkeypatch.setattr(picture, "find_library", lambda name: None)
     with pytest.raises(ConfigError) as error:
         env.render()
     assert str(error.value) == (
         "cannot draw without a screen (osmesa: no osmesa here; egl: no egl here): install Debian's libosmesa6 or "
         "libegl1; everything but pictures works without"
     )
+
+
+@pytest.mark.parametrize(("there", "first"), [("EGL", "egl"), ("OSMesa", "osmesa")])
+def test_what_is_installed_draws(monkeypatch, there, first):
+    """And is asked first: PyOpenGL keeps to what it was loaded with, even if that has failed."""
+    from pdvf import picture
+
+    asked = []
+
+    def library_of(part: str = "") -> Any:
+        asked.append(part)
+        return SimpleNamespace(GLContext=lambda width, height: part)
+
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(picture, "library", library_of)
+    monkeypatch.setattr(picture, "find_library", lambda name: "found" if name == there else None)
+    assert picture._canvas(8, 8) == first
+    assert asked == [first]
