@@ -28,17 +28,20 @@ class Choice(NamedTuple):
 
 
 class Choosing(eqx.Module):
-    """Probes, and then acts as the policy embedding that `adapt` of a subclass has chosen."""
+    """Probes, and then acts as the policy embedding that `adapt` of a subclass has chosen.
+
+    A subclass may remember more than a `Choice`, under the same names.
+    """
 
     adapter: Adapter
 
-    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Any:
         """Keeps the initial state."""
         del hidden
         size = self.adapter.train_z_pi.shape[-1]
         return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
 
-    def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
+    def act(self, memory: Any, observation: Array, feedback: Feedback) -> tuple[Array, Any]:
         """The probe policy at first, then the decoded one."""
         del feedback
         body = self.adapter.body

@@ -26,13 +26,14 @@ from pdvf.imagine.model import AffineDynamics, Evidence
 from pdvf.imagine.plan import candidates, climb, imagine
 from pdvf.methods.base import Feedback, Hidden, Inputs, Transitions, agent_artefact
 from pdvf.methods.conditioned import infer
+from pdvf.methods.embedded import Choosing
 from pdvf.parallel import spread
 from pdvf.pipeline import Problem
 from pdvf.value.quadratic import optimal_policy_embedding
 
 
 class Watched(NamedTuple):
-    """A choice, and what the episode has shown so far."""
+    """A `Choice`, and what the episode has shown so far."""
 
     s0: Array
     z_pi: Array
@@ -42,10 +43,8 @@ class Watched(NamedTuple):
     time: Array  # [] steps made
 
 
-class ImaginingAgent(eqx.Module):
+class ImaginingAgent(Choosing):
     """PD-VF whose choice among many embeddings is made by imagined episodes, and made again at every step."""
-
-    adapter: Adapter
 
     models: AffineDynamics  # [M, ...]
     candidates: Array  # [N, e]
@@ -55,19 +54,16 @@ class ImaginingAgent(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Watched:
         """Has seen nothing but the initial state."""
-        del hidden
         members, k = self.models.log_ridge.shape[0], self.options.hidden_numbers
         nothing = Evidence(jnp.zeros((members, k, k)), jnp.zeros((members, k)))
-        z_pi = jnp.zeros(self.candidates.shape[-1], observation.dtype)
-        return Watched(observation, z_pi, jnp.zeros((), bool), nothing, observation, jnp.zeros((), jnp.int32))
+        s0, z_pi, chosen = super().begin_episode(observation, hidden)
+        return Watched(s0, z_pi, chosen, nothing, observation, jnp.zeros((), jnp.int32))
 
     def act(self, memory: Watched, observation: Array, feedback: Feedback) -> tuple[Array, Watched]:
         """The probe policy at first, then the decoded one, whose embedding is moved where that promises more."""
         if self.options.renewed:
             memory = self._renew(memory, observation, feedback)
-        body = self.adapter.body
-        own = body.decoder(observation, memory.z_pi)
-        return jnp.where(memory.chosen, own, body.probe(observation)), memory
+        return super().act(memory, observation, feedback)
 
     def adapt(self, memory: Watched, transitions: Transitions) -> Watched:
         """Imagines the rest of the episode for W's favourites and takes the best."""
