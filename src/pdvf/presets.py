@@ -125,7 +125,7 @@ def _mujoco(paper: Config, name: str) -> Config:
     if paper.environment.horizon >= 1000:
         fewer = replace(paper.value, interpolations=400, uniform=100, probes=4, stages=10, decoder_rounds=4)
         paper = replace(paper, collect=CollectOptions(episodes=4, steps=50), value=fewer)
-    paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience"))
+    paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience", episodes=16 if ants else 4))
     if paper.family == "ant-legs":  # docs/decisions/0009-plus.md
         paper = replace(paper, plus=replace(paper.plus, generalist=True))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
@@ -171,6 +171,7 @@ def _quick(paper: Config) -> Config:
         model_seeds=1,
         ppo=_strong(ppo, paper.family),
         baselines=BaselineOptions(),
+        plus=replace(paper.plus, episodes=4),
         collect=replace(paper.collect, episodes=2),
         dynamics=replace(paper.dynamics, epochs=200, batch=128, learning_rate=3e-3),
         policy=replace(paper.policy, epochs=200, batch=128, learning_rate=2e-3, set_size=32),
