@@ -88,6 +88,20 @@ def test_everything_is_done_as_soon_as_it_can_be(store, started):
     assert "spaceship report: done in 0.0 s" in lines
 
 
+@pytest.mark.parametrize(("given", "train", "method"), [({}, "0", "1"), ({workers.PRIORITY: "1"}, "1", "1")])
+def test_phases_go_before_methods_on_a_shared_gpu(store, monkeypatch, given, train, method):
+    seen: dict[str, str] = {}
+    monkeypatch.delenv(workers.PRIORITY, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(workers.subprocess, "Popen", lambda command, env, **rest: seen.update({command[-1]: env}))
+    for job in workers.jobs_of(store, Problem(TINY), CHOSEN):
+        workers._start(job, ())
+    assert seen["train"][workers.PRIORITY] == train
+    assert seen["nn"][workers.PRIORITY] == method
+    assert seen["nn"]["PATH"] == workers.os.environ["PATH"]
+
+
 def test_no_more_than_so_many_at_a_time(store, started):
     most = 0
 

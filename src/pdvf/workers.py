@@ -7,6 +7,7 @@ locked until the last process has ended, even when this one is killed: the proce
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ FIRST = ("policies",)
 """What every method waits for."""
 PAUSE = 0.2
 """Seconds between two looks at the processes."""
+PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
+"""NVIDIA's MPS lets processes with 0 here go before those with 1."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,11 @@ def work(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> list[
 def _start(job: Job, locks: Sequence[int]) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pdvf.parts", str(job.store.folder), job.name]
+    environment = {PRIORITY: "0" if job.name in PHASES else "1", **os.environ}  # others wait for the phases
     with job.log.open("ab") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=locks)
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=locks, env=environment
+        )
 
 
 def _leave(number: int, frame: object) -> None:
