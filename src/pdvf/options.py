@@ -267,8 +267,8 @@ class PlusOptions:
     """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes what
     chooses best when training environments are left out one at a time."""
     generalist: bool = False
-    """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, and goes on
-    unless another promises `patience` times its reward."""
+    """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, or an action
+    that keeps it away from the end of the task does, and goes on unless another promises `patience` times its reward."""
     patience: float = 1.5
     """How many times."""
 

@@ -13,8 +13,12 @@ import pytest
 from toy import Force, ToyProblem
 
 from pdvf.engines import Engine, NativeEngine
-from pdvf.families.base import Array
-from pdvf.phases.probe import best_policy, lost_beginnings, probe_policy
+from pdvf.families.ant_legs import AntLegs
+from pdvf.families.ant_wind import AntWind
+from pdvf.families.base import Array, GuardedFamily
+from pdvf.families.swimmer import Swimmer
+from pdvf.methods.brace import brace, holding
+from pdvf.phases.probe import best_policy, dangers, first_danger, lost_beginnings, probe_policy
 from tiny import make_actors, relaxed
 
 PUSHES = (0.9, 0.3, 0.6, -1.0)  # what the policies do, always
@@ -85,3 +89,84 @@ def test_where_nothing_ends_the_best_policy_probes(policies):
     problem = ToyProblem()
     with relaxed():
         assert push(probe_policy(problem, policies)) == push(best_policy(problem, policies))
+
+
+@dataclass(frozen=True)
+class Slope(Force):
+    """A place between -1 and 1, pushed along; who leaves it falls. The steepness is the context."""
+
+    probe_steps = 1
+    horizon = 20
+    steepness = (0.1, 0.15, 0.2, 0.25)
+
+    def train(self, seed: int):
+        split = super().train(seed)
+        return split._replace(contexts=np.array(self.steepness, np.float32)[:, None])
+
+    def transition(self, context: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        place = state[0] + context[0] * jnp.clip(action[0], -1.0, 1.0)
+        return state.at[0].set(place), action[0], jnp.abs(place) > 1
+
+    def danger(self, observation: Array) -> Array:
+        return jnp.abs(observation[0])
+
+
+@dataclass(frozen=True)
+class SlopeProblem(ToyProblem):
+    """That family in the toy's place."""
+
+    steepness: tuple[float, ...] = Slope.steepness
+
+    @cached_property
+    def engine(self) -> Engine:
+        family = Slope()
+        object.__setattr__(family, "steepness", self.steepness)
+        return NativeEngine(family)
+
+
+def test_only_families_that_end_by_leaving_bounds_know_danger():
+    assert isinstance(Slope(), GuardedFamily)
+    assert not isinstance(Force(), GuardedFamily)
+    assert not isinstance(Swimmer(), GuardedFamily)
+    for family in (AntWind(), AntLegs()):
+        assert isinstance(family, GuardedFamily)
+        for height, danger in ((0.2, 0.0), (0.6, 0.5), (1.0, 1.0), (1.2, 1.25)):
+            assert float(family.danger(jnp.full(27, height))) == pytest.approx(danger, abs=1e-6)
+
+
+def test_the_calmest_probes_where_the_best_is_not_safe(policies):
+    """Two steps are the beginning. At a steepness of 0.6 pushes of 0.9, which is the best, and -1 end in these.
+
+    Of the two others 0.6 returns more and 0.3 is calmer. At 0.4 nobody ends so soon.
+    """
+    with relaxed():
+        assert push(probe_policy(SlopeProblem(steepness=(0.02, 0.02, 0.02, 0.6)), policies)) == pytest.approx(0.3)
+        assert push(probe_policy(SlopeProblem(steepness=(0.02, 0.02, 0.02, 0.4)), policies)) == pytest.approx(0.9)
+
+
+def test_danger_is_that_of_the_mean_and_of_the_worst(policies):
+    """After four steps a push of 0.3 has gone 4 * 0.3 * steepness; a push of 0.9 leaves at the steepest."""
+    flat = jax.tree.map(lambda x: x.reshape(4, *x.shape[3:]), policies)
+    with relaxed():
+        found = dangers(SlopeProblem(), flat)
+    mean, worst = 4 * np.mean(Slope.steepness), 4 * max(Slope.steepness)
+    np.testing.assert_allclose(found, np.abs(PUSHES) * (mean + worst), rtol=1e-5)
+
+
+def test_one_policy_probes_and_another_goes_on(policies):
+    """One step back by 0.25 at the steepest, then three forward by 0.9 each: 0.25 * (2.7 - 1)."""
+    flat = jax.tree.map(lambda x: x.reshape(4, *x.shape[3:]), policies)
+    actor = jax.tree.map(lambda x: x[0], flat)
+    with relaxed():
+        found = first_danger(SlopeProblem(), holding(actor, jnp.array([-1.0])), actor, jax.random.key(0))
+    np.testing.assert_allclose(found, 1.7 * (np.mean(Slope.steepness) + max(Slope.steepness)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("actor", "action"), [(0, -0.9), (1, -0.45)])
+def test_a_brace_goes_the_other_way(policies, actor, action):
+    """Three steps of 0.9 are best met by 1.35 back, of which 1 can be had; three of 0.3 by 0.45."""
+    flat = jax.tree.map(lambda x: x.reshape(4, *x.shape[3:]), policies)
+    with relaxed():
+        held = brace(SlopeProblem(), jax.tree.map(lambda x: x[actor], flat), jax.random.key(1))
+    for seen in (jnp.zeros(2), jnp.array([0.7, 0.0])):
+        np.testing.assert_allclose(held(seen), [action], atol=0.1)

@@ -79,6 +79,11 @@ class Ant(Simulated):
         finite = jnp.all(jnp.isfinite(after.qpos)) & jnp.all(jnp.isfinite(after.qvel))
         return ~(finite & (after.qpos[2] >= low) & (after.qpos[2] <= high))
 
+    def danger(self, observation: Array) -> Array:
+        """How high the torso is; it lies on the floor, as thick as it is, before it is too low."""
+        low, high = self.options.healthy_height
+        return (observation[0] - low) / (high - low)
+
     def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
         """The reward with the mean speed before and after a step for that in between; the height ends it."""
         del time

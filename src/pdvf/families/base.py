@@ -117,6 +117,15 @@ class ImaginableFamily(Family, Protocol):
 
 
 @runtime_checkable
+class GuardedFamily(Family, Protocol):
+    """A family that can tell how near the end of an episode is, before it comes."""
+
+    def danger(self, observation: Array) -> Array:
+        """How near [] the end an observation [o] is: 0 as far from it as can be, 1 and more where the task ends."""
+        ...
+
+
+@runtime_checkable
 class NativeFamily(Family, Protocol):
     """A family whose physics is JAX code for one environment; the native engine batches it."""
 

@@ -4,8 +4,9 @@ Every finished policy of phase 1 is played in every training environment beforeh
 probing steps says how much each training environment counts, and the policy with the best weighted return acts: a
 value function W(pi, z_d) without parameters, over the policies there are, and nothing is lost in decoding.
 
-With `plus.generalist` one of PPOall's policies joins them, that with the best mean return. It probes, and it goes on
-unless another promises far more, once promises are cut by what was too much in them where environments were left out.
+With `plus.generalist` one of PPOall's policies joins them, that with the best mean return. It probes, or an action to
+begin with does for it where the family can tell how near the end is, and it goes on unless another promises far more,
+once promises are cut by what was too much in them where environments were left out.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import jax.numpy as jnp
 
 from pdvf.adapt import Adapter
 from pdvf.config import PlusOptions
-from pdvf.families.base import Array
+from pdvf.families.base import Array, GuardedFamily
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions, agent_artefact
+from pdvf.methods.brace import brace
 from pdvf.methods.conditioned import infer, probed_embeddings
 from pdvf.pipeline import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
@@ -79,7 +81,9 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
         home = jnp.repeat(jnp.arange(contexts.shape[0]), returns.shape[0] // contexts.shape[0])
         generalist = _best(inputs[agent_artefact("ppo-all")].actor, play) if options.generalist else None
         if generalist is not None:
-            body = eqx.tree_at(lambda b: b.probe, body, _repeated(generalist[0], seeds))
+            guarded = isinstance(problem.engine.family, GuardedFamily)
+            probe = brace(problem, generalist[0], jax.random.fold_in(key, 2)) if guarded else generalist[0]
+            body = eqx.tree_at(lambda b: b.probe, body, _repeated(probe, seeds))
             z_d = jnp.mean(probed_embeddings(problem, body, jax.random.fold_in(key, 1)), axis=2)
 
         def learn(z_d: Array) -> tuple[Array, Array]:

@@ -7,11 +7,11 @@ import math
 import jax
 import jax.numpy as jnp
 
-from pdvf.families.base import Array
+from pdvf.families.base import Array, GuardedFamily
 from pdvf.parallel import compiled
 from pdvf.phases.problem import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
-from pdvf.rl.rollout import begin, play
+from pdvf.rl.rollout import Episodes, begin, play
 
 EPISODES = 16
 """Beginnings of episodes that each policy plays in each training environment."""
@@ -19,13 +19,15 @@ SOON = 0.1
 """Share of an episode that counts as its beginning."""
 TOLERATED = 0.02
 """Share of lost beginnings above the lowest there is that a probe may have."""
+FIRST = 4
+"""Times N_d: the steps in which a calm policy stays away from the end."""
 
 
 def probe_policy(problem: Problem, policies: Actor) -> Actor:
-    """Of the safe finished policies, the one with the best mean return over the training environments.
+    """The best finished policy, by its mean return over the training environments, if it is safe.
 
-    A probe that ends the episode leaves nothing to adapt to, whatever it returns elsewhere
-    (docs/decisions/0010-probe.md).
+    If not, of the safe ones the calmest where the family can tell, else the best. A probe that ends the episode leaves
+    nothing to adapt to, whatever it returns elsewhere (docs/decisions/0010-probe.md).
     """
 
     @compiled
@@ -34,8 +36,11 @@ def probe_policy(problem: Problem, policies: Actor) -> Actor:
         returns = _returns(problem, finished)
         lost = lost_beginnings(problem, finished, jnp.mean(returns))
         safe = lost <= jnp.min(lost) + TOLERATED
-        best = jnp.argmax(jnp.where(safe, jnp.mean(returns, axis=1), -jnp.inf))
-        return jax.tree.map(lambda x: x[best], finished)
+        chosen = best = jnp.argmax(jnp.where(safe, jnp.mean(returns, axis=1), -jnp.inf))
+        if isinstance(problem.engine.family, GuardedFamily):
+            calmest = jnp.argmin(jnp.where(safe, dangers(problem, finished), jnp.inf))
+            chosen = jnp.where(safe[jnp.argmax(jnp.mean(returns, axis=1))], best, calmest)
+        return jax.tree.map(lambda x: x[chosen], finished)
 
     return choose(policies)
 
@@ -68,6 +73,36 @@ def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
         return jnp.mean(~episodes.alive & (episodes.returns < usual))
 
     return jax.vmap(one)(actors, jax.random.split(problem.key(10), actors.log_std.shape[0]))
+
+
+def dangers(problem: Problem, actors: Actor) -> Array:
+    """How near [P] to the end of the task policies [P, ...] come in their first steps, on average and at the worst."""
+    keys = jax.random.split(problem.key(11), actors.log_std.shape[0])
+    return jax.vmap(lambda actor, key: first_danger(problem, actor, actor, key))(actors, keys)
+
+
+def first_danger(problem: Problem, probe: Actor, actor: Actor, key: Array, episodes: int = EPISODES) -> Array:
+    """The largest danger in the first steps of an episode in which one policy probes and another goes on.
+
+    On average over episodes; the mean over the training environments plus that of the worst.
+    """
+    engine, contexts = problem.engine, jnp.repeat(jnp.asarray(problem.contexts), episodes, axis=0)
+    family = engine.family
+    assert isinstance(family, GuardedFamily)
+    danger = jax.vmap(jax.vmap(family.danger))
+
+    def go_on(playing: Episodes, policy: Actor, steps: int, key: Array) -> tuple[Episodes, Array]:
+        playing, made = play(engine, contexts, playing, lambda s, _: jax.vmap(policy)(s), key, steps)
+        assert made is not None
+        return playing, jnp.max(jnp.where(made.valid, danger(made.next_observation), 0.0), axis=0, initial=0.0)
+
+    begin_key, probe_key, play_key = jax.random.split(key, 3)
+    probing = family.probe_steps
+    playing, first = go_on(begin(engine, contexts, begin_key), probe, probing, probe_key)
+    _, then = go_on(playing, actor, min(FIRST * probing, family.horizon) - probing, play_key)
+    largest = jnp.maximum(first, then)
+    each = jnp.mean(largest.reshape(-1, episodes), axis=1)
+    return jnp.mean(each) + jnp.max(each)
 
 
 def _returns(problem: Problem, finished: Actor) -> Array:
