@@ -268,7 +268,7 @@ class PlusOptions:
     chooses best when training environments are left out one at a time."""
     generalist: bool = False
     """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, or an action
-    that keeps it away from the end of the task does, and goes on unless another promises `patience` times its reward."""
+    that keeps it away from the end of the task does. It goes on unless another promises `patience` times its reward."""
     patience: float = 1.5
     """How many times."""
 

@@ -7,7 +7,17 @@ from pdvf import targets
 from pdvf.config import Config
 from pdvf.families.ant_legs import AntLegs
 from pdvf.families.ant_wind import AntWind
-from pdvf.families.base import Box, Family, HostFamily, MujocoFamily, NativeFamily, Outcome, Physics, Split
+from pdvf.families.base import (
+    Box,
+    Family,
+    GuardedFamily,
+    HostFamily,
+    MujocoFamily,
+    NativeFamily,
+    Outcome,
+    Physics,
+    Split,
+)
 from pdvf.families.own import GymFamily, MujocoModel
 from pdvf.families.spaceship import Spaceship
 from pdvf.families.swimmer import Swimmer
@@ -34,6 +44,7 @@ __all__ = [
     "AntWind",
     "Box",
     "Family",
+    "GuardedFamily",
     "GymFamily",
     "HostFamily",
     "MujocoFamily",
