@@ -16,7 +16,7 @@ from pdvf.phases.probe import first_danger
 from pdvf.pipeline import Problem
 from pdvf.rl.networks import Actor
 
-ROUNDS, CANDIDATES, KEPT, EPISODES = 12, 64, 8, 4
+ROUNDS, CANDIDATES, KEPT, EPISODES = 10, 32, 6, 4
 """Of the cross-entropy method, and of each candidate in each training environment."""
 WIDE, NARROW = 0.7, 0.03
 """Spread of the first candidates, and what is added to that of the best."""
