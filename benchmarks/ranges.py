@@ -1,10 +1,11 @@
 """How W's optimum fares in the training environments, by how returns are scaled for W.
 
-    python benchmarks/ranges.py RUN FILE [MODEL]
+    python benchmarks/ranges.py RUN FILE [MODEL [GAP]]
 
 RUN is a trained run with an adapter. Embeddings are scored once in all training environments; then W is trained on
-them anew, without aggregation, for each way to scale returns, and its optimum is played there. Test environments are
-not played.
+them anew, without aggregation, for each way to scale returns, and its optimum is played there. With GAP, W does not
+learn from so many neighbouring environments, a third of a circle say, and its optimum is played in these too. Test
+environments are not played.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def score(problem: Problem, adapter: Adapter, options: ValueOptions, key: Array)
 
 
 def optimum(problem: Problem, adapter: Adapter, scores: Scores, options: ValueOptions, key: Array) -> Array:
-    """Returns [E * J] of the optimum of a W that has learned from the scores."""
+    """Returns [E] of the optimum of a W that has learned from the scores, which may lack some environments."""
     keys = jax.random.split(key, 4)
     sizes = adapter.train_z_d.shape[-1], scores.z_pi.shape[-1]
     members = aggregate.make_members(adapter.body.dynamics.observation, *sizes, options, keys[0])
@@ -71,10 +72,17 @@ def optimum(problem: Problem, adapter: Adapter, scores: Scores, options: ValueOp
     contexts = jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
     probed = adapter.body.begin(problem.engine, contexts, keys[2])
     z_pi, _ = aggregate.optimal_embeddings(trained.model, probed.s0, probed.z_d)
-    return adapter.body.finish(problem.engine, contexts, probed, z_pi, keys[3])[0]
+    returns = adapter.body.finish(problem.engine, contexts, probed, z_pi, keys[3])[0]
+    return jnp.mean(returns.reshape(-1, EPISODES), axis=1)
 
 
-def main(run: str, out: str, model: int) -> None:
+def without(scores: Scores, out: np.ndarray) -> Scores:
+    """The scores in the environments that are not left out."""
+    kept = np.setdiff1d(np.arange(scores.returns.shape[1]), out)
+    return scores._replace(s0=scores.s0[:, kept], z_d=scores.z_d[:, kept], returns=scores.returns[:, kept])
+
+
+def main(run: str, file: str, model: int = 0, gap: int = 0) -> None:
     use_all_cores()
     store = RunStore.open(Path(run))
     problem = Problem(from_dict(store.config))
@@ -90,18 +98,26 @@ def main(run: str, out: str, model: int) -> None:
         "mean of the 20 best embeddings": round(float(best), 2),
     }
     print(found, flush=True)
+    count = returns.shape[1]
+    gaps = [np.arange(first, first + gap) for first in range(0, count - gap + 1, gap)] if gap else [np.arange(0)]
     for own, power, high in WAYS:
         way = replace(options, own_range=own, power=power, high_return=high)
         play = jax.jit(lambda scores, key, way=way: optimum(problem, adapter, scores, way, key))
-        means = [float(jnp.mean(play(scores, jax.random.key(seed)))) for seed in range(SEEDS)]
         name = f"{'own range' if own else 'one range'}, power {power:g}, high_return {high:g}"
-        found[name] = [round(mean, 2) for mean in means]
-        print(name, found[name], flush=True)
-    about = describe_environment(f"python benchmarks/ranges.py RUN FILE {model} ({problem.config.family})")
-    Path(out).write_text(json.dumps({"optimum of W": found, "environment": about}, indent=2) + "\n")
+        inside, left_out = [], []
+        for seed in range(SEEDS):
+            played = [np.asarray(play(without(scores, out), jax.random.key(seed)), float) for out in gaps]
+            inside.append(np.mean([np.delete(r, out).mean() for r, out in zip(played, gaps, strict=True)]))
+            left_out += [r[out].mean() for r, out in zip(played, gaps, strict=True) if gap]
+        found[name] = np.round(inside, 2).tolist()
+        if gap:
+            found[f"{name}, left out"] = np.round(left_out, 2).tolist()
+        print(name, found[name], found.get(f"{name}, left out", ""), flush=True)
+    about = describe_environment(f"python benchmarks/ranges.py RUN FILE {model} {gap or ''} ({problem.config.family})")
+    Path(file).write_text(json.dumps({"optimum of W": found, "environment": about}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (3, 4):
-        sys.exit("usage: python benchmarks/ranges.py RUN FILE [MODEL]")
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) == 4 else 0)
+    if len(sys.argv) not in (3, 4, 5):
+        sys.exit("usage: python benchmarks/ranges.py RUN FILE [MODEL [GAP]]")
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
