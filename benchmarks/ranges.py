@@ -113,7 +113,8 @@ def main(run: str, file: str, model: int = 0, gap: int = 0) -> None:
         if gap:
             found[f"{name}, left out"] = np.round(left_out, 2).tolist()
         print(name, found[name], found.get(f"{name}, left out", ""), flush=True)
-    about = describe_environment(f"python benchmarks/ranges.py RUN FILE {model} {gap or ''} ({problem.config.family})")
+    given = f"{model} {gap}" if gap else f"{model}"
+    about = describe_environment(f"python benchmarks/ranges.py RUN FILE {given} ({problem.config.family})")
     Path(file).write_text(json.dumps({"optimum of W": found, "environment": about}, indent=2) + "\n")
 
 

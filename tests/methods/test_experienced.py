@@ -14,6 +14,7 @@ from toy import OPTIONS, Force, ToyProblem
 
 from pdvf.config import PlusOptions
 from pdvf.methods import Feedback, Transitions, play_everywhere
+from pdvf.methods.brace import holding
 from pdvf.methods.conditioned import Plain, infer
 from pdvf.methods.experienced import Experienced, best_width, left_out, spacing, train_by_experience
 from pdvf.rl.networks import Actor, make_actor_critic
@@ -108,9 +109,7 @@ def pushing(direction: float) -> Actor:
     """A policy that pushes one way, whatever it sees."""
     family = Force()
     actor, _ = make_actor_critic(family.observation, family.action, OPTIONS.ppo.hidden, jax.random.key(0))
-    last = actor.layers[-1]
-    bias = jnp.full_like(last.bias, direction)
-    return eqx.tree_at(lambda a: (a.layers[-1].weight, a.layers[-1].bias), actor, (0 * last.weight, bias))
+    return holding(actor, jnp.full_like(actor.log_std, direction))
 
 
 def stacked_policies(*directions: float) -> Actor:

@@ -23,6 +23,7 @@ from tiny import make_actors, relaxed
 
 PUSHES = (0.9, 0.3, 0.6, -1.0)  # what the policies do, always
 LEDGE = 0.5
+STEEPNESS = (0.1, 0.15, 0.2, 0.25)
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,8 @@ def test_where_nothing_ends_the_best_policy_probes(policies):
 class Slope(Force):
     """A place between -1 and 1, pushed along; who leaves it falls. The steepness is the context."""
 
-    probe_steps = 1
+    steepness: tuple[float, ...] = STEEPNESS
     horizon = 20
-    steepness = (0.1, 0.15, 0.2, 0.25)
 
     def train(self, seed: int):
         split = super().train(seed)
@@ -115,13 +115,11 @@ class Slope(Force):
 class SlopeProblem(ToyProblem):
     """That family in the toy's place."""
 
-    steepness: tuple[float, ...] = Slope.steepness
+    steepness: tuple[float, ...] = STEEPNESS
 
     @cached_property
     def engine(self) -> Engine:
-        family = Slope()
-        object.__setattr__(family, "steepness", self.steepness)
-        return NativeEngine(family)
+        return NativeEngine(Slope(self.steepness))
 
 
 def test_only_families_that_end_by_leaving_bounds_know_danger():
@@ -149,7 +147,7 @@ def test_danger_is_that_of_the_mean_and_of_the_worst(policies):
     flat = jax.tree.map(lambda x: x.reshape(4, *x.shape[3:]), policies)
     with relaxed():
         found = dangers(SlopeProblem(), flat)
-    mean, worst = 4 * np.mean(Slope.steepness), 4 * max(Slope.steepness)
+    mean, worst = 4 * np.mean(STEEPNESS), 4 * max(STEEPNESS)
     np.testing.assert_allclose(found, np.abs(PUSHES) * (mean + worst), rtol=1e-5)
 
 
@@ -159,7 +157,7 @@ def test_one_policy_probes_and_another_goes_on(policies):
     actor = jax.tree.map(lambda x: x[0], flat)
     with relaxed():
         found = first_danger(SlopeProblem(), holding(actor, jnp.array([-1.0])), actor, jax.random.key(0))
-    np.testing.assert_allclose(found, 1.7 * (np.mean(Slope.steepness) + max(Slope.steepness)), rtol=1e-5)
+    np.testing.assert_allclose(found, 1.7 * (np.mean(STEEPNESS) + max(STEEPNESS)), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("actor", "action"), [(0, -0.9), (1, -0.45)])

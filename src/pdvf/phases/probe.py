@@ -36,10 +36,15 @@ def probe_policy(problem: Problem, policies: Actor) -> Actor:
         returns = _returns(problem, finished)
         lost = lost_beginnings(problem, finished, jnp.mean(returns))
         safe = lost <= jnp.min(lost) + TOLERATED
-        chosen = best = jnp.argmax(jnp.where(safe, jnp.mean(returns, axis=1), -jnp.inf))
-        if isinstance(problem.engine.family, GuardedFamily):
-            calmest = jnp.argmin(jnp.where(safe, dangers(problem, finished), jnp.inf))
-            chosen = jnp.where(safe[jnp.argmax(jnp.mean(returns, axis=1))], best, calmest)
+        mean = jnp.mean(returns, axis=1)
+        best = jnp.argmax(mean)
+
+        def among_the_safe() -> Array:
+            guarded = isinstance(problem.engine.family, GuardedFamily)
+            merit = -dangers(problem, finished) if guarded else mean
+            return jnp.argmax(jnp.where(safe, merit, -jnp.inf))
+
+        chosen = jax.lax.cond(safe[best], lambda: best, among_the_safe)
         return jax.tree.map(lambda x: x[chosen], finished)
 
     return choose(policies)
