@@ -17,7 +17,16 @@ from tiny import TINY, command_line
 
 # More checkpoints than elsewhere, so that there is time to kill between the first and the last.
 CONFIG = replace(TINY, ppo=replace(TINY.ppo, steps=128, checkpoints=4))
-ARTEFACTS = {"policies", "upper_bound", "trajectories", "dynamics", "policy", "adapter", "evaluation"}
+ARTEFACTS = {
+    "policies",
+    "upper_bound",
+    "trajectories",
+    "dynamics",
+    "policy",
+    "adapter",
+    "initial_adapter",
+    "evaluation",
+}
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -59,7 +59,7 @@ PHASES: dict[str, PhaseSpec] = {
     "train": PhaseSpec(ReinforcementLearning, (), ("policies", "upper_bound")),
     "collect": PhaseSpec(Collection, ("policies",), ("trajectories",)),
     "embed": PhaseSpec(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
-    "fit": PhaseSpec(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter",)),
+    "fit": PhaseSpec(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
     "evaluate": PhaseSpec(Evaluation, ("policies", "upper_bound", "policy", "adapter"), ("evaluation",)),
 }
 

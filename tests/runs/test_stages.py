@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -164,6 +165,42 @@ def test_error_in_a_stage_keeps_the_stages_before(tmp_path, uninterrupted):
     assert toy.stages_run == [2]
     assert progress.calls[0] == ("start", "toy", STAGES, 2)
     assert results(store) == uninterrupted
+
+
+def test_a_stage_is_saved_while_the_next_one_computes(tmp_path, monkeypatch):
+    store, saving, going_on = make_store(tmp_path / "run"), threading.Event(), threading.Event()
+    save = RunStore.save_stage
+
+    def slow_save(self, phase, stage, *rest):
+        if stage == 1:
+            saving.set()
+            assert going_on.wait(60)
+        save(self, phase, stage, *rest)
+
+    class Meanwhile(Toy):
+        def advance(self, state, stage):
+            if stage == 1:
+                assert saving.wait(60)
+                assert store.latest_stage("toy") is None
+                going_on.set()
+            return super().advance(state, stage)
+
+    monkeypatch.setattr(RunStore, "save_stage", slow_save)
+    progress = Recorder()
+    run(store, Meanwhile(), progress)
+    assert [call[2] for call in progress.calls if call[0] == "update"] == [1, 2, 3]
+
+
+def test_a_stage_that_cannot_be_saved_ends_the_phase(tmp_path, monkeypatch):
+    def full(self, *rest):
+        raise RunError("no space left")
+
+    store, toy = make_store(tmp_path / "run"), Toy()
+    monkeypatch.setattr(RunStore, "save_stage", full)
+    with pytest.raises(RunError, match="no space left"):
+        run(store, toy)
+    assert toy.stages_run == [0, 1]  # the second was under way
+    assert not store.has("model")
 
 
 def test_artefacts_must_be_those_promised(tmp_path):

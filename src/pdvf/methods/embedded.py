@@ -78,6 +78,14 @@ def train_pd_vf(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
 
 # Ablations
 
+_SUPERVISED = ("policies", "trajectories", "dynamics", "policy")
+
+
+def train_no_agg_value(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """Nothing to train: W as phase 3 had it before aggregation; the decoder is the run's own, with aggregation."""
+    del problem, key
+    return AtOnce("no-agg-value", lambda: _agents(inputs["initial_adapter"]))
+
 
 @dataclass(frozen=True)
 class Refit:
@@ -104,23 +112,12 @@ class Refit:
         return {agent_artefact(self.name): _agents(self.phase.finish(state)["adapter"])}
 
 
-def train_no_agg_value(problem: Problem, inputs: Inputs, key: Array) -> Refit:
-    """W from the initial stage alone; the decoder is the run's own, with aggregation."""
-    del key
-    policy = eqx.tree_at(lambda p: p.decoder, inputs["policy"], inputs["adapter"].body.decoder)
-    return _refit("no-agg-value", problem, {**inputs, "policy": policy}, decoder_rounds=0, stages=0)
-
-
 def train_no_agg_policy(problem: Problem, inputs: Inputs, key: Array) -> Refit:
     """The decoder as the autoencoder left it, then W with aggregation."""
     del key
-    return _refit("no-agg-policy", problem, inputs, decoder_rounds=0)
-
-
-def _refit(name: str, problem: Problem, inputs: Inputs, **options: int) -> Refit:
-    config = replace(problem.config, value=replace(problem.config.value, **options))
-    artefacts = (inputs[needed] for needed in ("policies", "trajectories", "dynamics", "policy"))
-    return Refit(name, Supervised(replace(problem, config=config), *artefacts))
+    config = replace(problem.config, value=replace(problem.config.value, decoder_rounds=0))
+    artefacts = (inputs[needed] for needed in _SUPERVISED)
+    return Refit("no-agg-policy", Supervised(replace(problem, config=config), *artefacts))
 
 
 # NN
@@ -202,7 +199,6 @@ def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     return AtOnce("ppo-env", make)
 
 
-_SUPERVISED = ("policies", "trajectories", "dynamics", "policy")
 PD_VF = Method("pd-vf", "policy-dynamics value function (the method)", train_pd_vf, ("adapter",), mirror=mirrored)
 PPO_ENV = Method(
     "ppo-env",
@@ -219,7 +215,7 @@ BEST_SINGLE = Method(
     ("policies",),
 )
 NO_AGG_VALUE = Method(
-    "no-agg-value", "PD-VF without aggregation for W (ablation)", train_no_agg_value, (*_SUPERVISED, "adapter")
+    "no-agg-value", "PD-VF without aggregation for W (ablation)", train_no_agg_value, ("initial_adapter",)
 )
 NO_AGG_POLICY = Method(
     "no-agg-policy", "PD-VF without aggregation for the decoder (ablation)", train_no_agg_policy, _SUPERVISED

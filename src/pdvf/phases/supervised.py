@@ -39,6 +39,7 @@ class Learning(NamedTuple):
     scale: ReturnScale
     value: fit.Fit[QuadraticValue]  # M members together
     held_out: Array  # [] loss of the present value function
+    initial: QuadraticValue  # [M, ...] before anything was aggregated for it
     snapshots: QuadraticValue  # [H, M, ...] the best stages so far
     losses: Array  # [H] their held-out losses
     key: Array
@@ -128,6 +129,7 @@ class Supervised:
             ReturnScale.of(jnp.zeros((1, environments)), options),
             fit.start(members, self._value_optimiser(0), fit_key),
             jnp.full((), jnp.inf),
+            members,
             jax.tree.map(lambda x: jnp.broadcast_to(x, (options.snapshots, *x.shape)), members),
             jnp.full(options.snapshots, jnp.inf),
             key,
@@ -198,7 +200,8 @@ class Supervised:
         engine, contexts = self.problem.engine, self.problem.contexts
         original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
         state = state._replace(original=original, scale=ReturnScale.of(original.returns, options), key=key)
-        return self._learn_value(state, options.epochs)
+        state, metrics = self._learn_value(state, options.epochs)
+        return state._replace(initial=state.value.model), metrics
 
     def _aggregate_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """Plays the OPEs of the training environments, keeps what they got, then W learns from all of it.
@@ -249,9 +252,12 @@ class Supervised:
         return state._replace(value=value, held_out=metrics["held_out_loss"]), metrics
 
     def finish(self, state: Learning) -> dict[str, Adapter]:
-        """`adapter` [S, ...]: what adapts to a new environment, with the best stages of W averaged."""
+        """`adapter` [S, ...]: what adapts to a new environment, with the best stages of W averaged.
 
-        def one(state: Learning) -> Adapter:
+        `initial_adapter` has W as it was before aggregation.
+        """
+
+        def one(state: Learning) -> dict[str, Adapter]:
             best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
             best = jax.tree.map(
                 lambda kept, now: jnp.where(self.problem.config.value.stages > 0, kept, now), best, state.value.model
@@ -266,9 +272,13 @@ class Supervised:
             probed = state.body.begin(self.problem.engine, self.problem.contexts, state.key)
             bank = state.bank.reshape(-1, state.bank.shape[-1])
             options = self.problem.config.value
-            return Adapter(state.body, chosen, state.scale, probed.z_d, bank, options.anchor, options.anchor_width)
 
-        return {"adapter": compiled(jax.vmap(one))(state)}
+            def adapter(members: QuadraticValue) -> Adapter:
+                return Adapter(state.body, members, state.scale, probed.z_d, bank, options.anchor, options.anchor_width)
+
+            return {"adapter": adapter(chosen), "initial_adapter": adapter(state.initial)}
+
+        return compiled(jax.vmap(one))(state)
 
     @property
     def _label_rows(self) -> int:

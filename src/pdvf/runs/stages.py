@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import jax
@@ -60,7 +61,8 @@ def run_phase(
     """Makes the artefacts of a phase, unless they are there, from where it was stopped.
 
     The caller holds the store's lock. Each artefact's `info` has the metrics of every stage under `history`,
-    the time spent under `seconds`, and what `describe(name, tree)` adds.
+    the time spent under `seconds`, and what `describe(name, tree)` adds. A stage is saved while the next one computes,
+    and counts as done once it is saved.
     """
     if all(store.has(name) for name in artefacts):
         for name in artefacts:
@@ -68,10 +70,11 @@ def run_phase(
         store.clear_stages(phase.name)
         return
 
+    began = time.perf_counter()
     done, history, before, state = _resume(store, phase)
     progress.start(phase.name, phase.stages, done)
-    began = time.perf_counter()
-    with store.scalars(phase.name, purge_step=done + 1) as scalars:
+    with store.scalars(phase.name, purge_step=done + 1) as scalars, ThreadPoolExecutor(1) as aside:
+        saving: Future[None] | None = None
         for stage in range(done, phase.stages):
             stage_began = time.perf_counter()
             state, made = jax.block_until_ready(phase.advance(state, stage))
@@ -83,10 +86,18 @@ def run_phase(
             seconds = before + time.perf_counter() - began
             # The curves first: a stage that is kept has its point, and one that is done again replaces it.
             scalars.write(stage + 1, metrics)
-            if stage + 1 < phase.stages:
-                info = {"history": history, "seconds": seconds}
-                store.save_stage(phase.name, stage + 1, state, info, inputs)
-            progress.update(phase.name, stage + 1, phase.stages, seconds, metrics)
+
+            def keep(state=state, stage=stage, past=tuple(history), seconds=seconds, metrics=metrics) -> None:
+                if stage + 1 < phase.stages:
+                    info = {"history": past, "seconds": seconds}
+                    store.save_stage(phase.name, stage + 1, state, info, inputs)
+                progress.update(phase.name, stage + 1, phase.stages, seconds, metrics)
+
+            if saving is not None:
+                saving.result()  # never two states waiting
+            saving = aside.submit(keep)
+        if saving is not None:
+            saving.result()
 
     made = phase.finish(state)
     if set(made) != set(artefacts):
