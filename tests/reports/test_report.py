@@ -13,9 +13,10 @@ import pytest
 import safetensors.numpy
 from fake_run import LEVEL, make_run
 
+from pdvf.methods import METHODS as AGENTS
 from pdvf.reports import bars, paper, report, tables, write_report
 from pdvf.reports.data import read_run
-from pdvf.reports.statistics import probability_of_improvement
+from pdvf.reports.statistics import difference, probability_of_improvement
 from pdvf.reports.style import METHODS, circle_colours, png
 from pdvf.runs import RunError, RunStore
 
@@ -121,6 +122,19 @@ def test_summary_has_the_numbers_of_every_method(tmp_path):
         assert float(nearest[f"{ours}_minus_it"]) == pytest.approx(means[ours] - means["nn"], rel=1e-4)
         assert rows["test", ours, "honest"][f"{ours}_minus_it"] == ""
     assert float(nearest["paper_mean"]) == pytest.approx(0.58, abs=0.02)
+
+
+def test_methods_of_the_same_models_are_paired(tmp_path):
+    run = read_run(make_run(tmp_path, methods=("pd-vf", "nn", "kmeans")))
+    groups = {g.method: g.returns for g in run.select("test", "honest")}
+    found = {line.group.method: line.apart["pd-vf"] for line in tables.lines(run) if line.group.method != "pd-vf"}
+    assert found == {
+        "nn": difference(groups["pd-vf"], groups["nn"], paired=True),
+        "kmeans": difference(groups["pd-vf"], groups["kmeans"]),
+    }
+    assert found["nn"] != difference(groups["pd-vf"], groups["nn"])
+    made_from_models = {"adapter", "initial_adapter", "dynamics"}
+    assert all(made_from_models & set(AGENTS[name].needs) for name in tables.SAME_MODELS)
 
 
 def test_recipe_is_on_the_page(finished):

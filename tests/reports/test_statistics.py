@@ -141,3 +141,19 @@ def test_difference_of_means_and_its_interval():
     assert 0.6 < alone.low < alone.high < 1.0
     with pytest.raises(ValueError, match="4 and 2 environments, expected the same"):
         difference(better, worse[:2])
+
+
+def test_paired_difference_draws_the_same_seeds_for_both():
+    rng = np.random.default_rng(1)
+    models = rng.normal(0.0, 1.0, (1, 5, 1))  # what both owe to the same models
+    second = models + rng.normal(0.0, 0.05, (4, 5, 10))
+    first = models + 0.2 + rng.normal(0.0, 0.05, (4, 5, 10))
+    apart, paired = difference(first, second), difference(first, second, paired=True)
+    assert apart.value == pytest.approx(paired.value)
+    assert apart.low < 0 < paired.low < 0.2 < paired.high < apart.high
+    each = (first - second).mean(axis=(0, 2))  # with as many episodes as these, seeds decide
+    usual = scipy.stats.bootstrap((each,), np.mean, method="percentile", n_resamples=5000, rng=0)
+    assert paired.low == pytest.approx(usual.confidence_interval.low, abs=0.01)
+    assert paired.high == pytest.approx(usual.confidence_interval.high, abs=0.01)
+    none = difference(first - 0.2, second, paired=True)
+    assert none.low < 0 < none.high

@@ -108,20 +108,28 @@ def probability_of_improvement(
 
 
 def difference(
-    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0
+    first: np.ndarray,
+    second: np.ndarray,
+    paired: bool = False,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    seed: int = 0,
 ) -> Estimate:
     """Mean return of the first method less that of the second, over the same environments; [E, S, J] and [E, S', J'].
 
-    The interval draws the seeds and episodes of both methods anew, each for itself. Where both have one seed, it says
-    how much luck there is in the episodes, and nothing of another seed.
+    The interval draws the seeds and episodes of both methods anew, each for itself or, if they are paired, the same
+    ones for both. Where both have one seed, it says how much luck there is in the episodes, and nothing of another
+    seed.
     """
     _require_returns(first)
     _require_returns(second)
     if first.shape[0] != second.shape[0]:
         raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
-    samples = resample(first, resamples, seed).mean(axis=(1, 2)) - resample(second, resamples, seed + 1).mean(
-        axis=(1, 2)
-    )
+    if paired:
+        samples = resample(first - second, resamples, seed).mean(axis=(1, 2))
+    else:
+        one, other = resample(first, resamples, seed), resample(second, resamples, seed + 1)
+        samples = one.mean(axis=(1, 2)) - other.mean(axis=(1, 2))
     low, high = interval(samples, level)
     return Estimate(float(first.mean() - second.mean()), float(low), float(high))
 

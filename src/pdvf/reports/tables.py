@@ -16,6 +16,8 @@ from pdvf.reports.style import look
 
 OURS = ("pd-vf", "pd-vf-plus")
 """The methods that every other one is compared with."""
+SAME_MODELS = (*OURS, "nn", "no-agg-policy", "no-agg-value")
+"""Methods whose k-th seed has the probe and embeddings of the run's k-th model: their differences are paired."""
 
 
 class Line(NamedTuple):
@@ -37,7 +39,12 @@ def lines(run: Run, split: str = "test") -> list[Line]:
             for name, mine in ours.items()
             if name != group.method and mine.environments == group.environments
         }
-        apart = {name: difference(returns, group.returns) for name, returns in rivals.items()}
+        apart = {
+            name: difference(
+                returns, group.returns, group.method in SAME_MODELS and returns.shape == group.returns.shape
+            )
+            for name, returns in rivals.items()
+        }
         chance = {name: probability_of_improvement(returns, group.returns) for name, returns in rivals.items()}
         made.append(Line(group, paper_mean(run, group) if split == "test" else None, apart, chance))
     return made
@@ -87,7 +94,7 @@ def headline(run: Run) -> str:
         f"{RESAMPLES} bootstrap samples of seeds, then of episodes within each environment; none where there is only "
         "one seed. The interquartile mean is taken over the scores of all pairs of environment and seed. "
         "<em>PD-VF minus it</em>: the difference of the means; with one seed each, its interval speaks of episodes "
-        "alone. "
+        "alone. Seeds of methods that are made from the same models are drawn together. "
         "<em>PD-VF better</em>: the chance that a seed of PD-VF scores above a seed of the method in the same "
         "environment. "
         "<em>Honest</em>: every decision is made within the one episode that counts, and probing steps are part of it. "
