@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import jax
@@ -73,8 +73,14 @@ def run_phase(
     began = time.perf_counter()
     done, history, before, state = _resume(store, phase)
     progress.start(phase.name, phase.stages, done)
+
+    def keep(done: int, state: Any, info: dict[str, Any], metrics: Mapping[str, float]) -> None:
+        if done < phase.stages:
+            store.save_stage(phase.name, done, state, info, inputs)
+        progress.update(phase.name, done, phase.stages, info["seconds"], metrics)
+
     with store.scalars(phase.name, purge_step=done + 1) as scalars, ThreadPoolExecutor(1) as aside:
-        saving: Future[None] | None = None
+        saving = aside.submit(lambda: None)
         for stage in range(done, phase.stages):
             stage_began = time.perf_counter()
             state, made = jax.block_until_ready(phase.advance(state, stage))
@@ -86,18 +92,10 @@ def run_phase(
             seconds = before + time.perf_counter() - began
             # The curves first: a stage that is kept has its point, and one that is done again replaces it.
             scalars.write(stage + 1, metrics)
-
-            def keep(state=state, stage=stage, past=tuple(history), seconds=seconds, metrics=metrics) -> None:
-                if stage + 1 < phase.stages:
-                    info = {"history": past, "seconds": seconds}
-                    store.save_stage(phase.name, stage + 1, state, info, inputs)
-                progress.update(phase.name, stage + 1, phase.stages, seconds, metrics)
-
-            if saving is not None:
-                saving.result()  # never two states waiting
-            saving = aside.submit(keep)
-        if saving is not None:
-            saving.result()
+            saving.result()  # never two states waiting
+            info = {"history": tuple(history), "seconds": seconds}
+            saving = aside.submit(keep, stage + 1, state, info, metrics)
+        saving.result()
 
     made = phase.finish(state)
     if set(made) != set(artefacts):
