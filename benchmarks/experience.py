@@ -16,42 +16,42 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.config import PlusOptions, from_dict
+from pdvf.config import from_dict
 from pdvf.methods.base import Feedback, Hidden, Transitions
 from pdvf.methods.conditioned import scaled_features
-from pdvf.methods.experienced import Experienced, spacing
+from pdvf.methods.experienced import WIDTHS as LIKELY
+from pdvf.methods.experienced import likeliest, promises, spacing
 from pdvf.methods.play import play_everywhere
 from pdvf.parallel import use_all_cores
 from pdvf.pipeline import Problem, artefact_shapes, finished_policies, transfer
+from pdvf.rl.networks import Actor
 from pdvf.runs import RunStore
 
 EPISODES = 2
 """Of every policy in every environment to choose by, and of every choice to judge it by."""
-CHOICES = {
-    "width 0.5": PlusOptions(width=0.5),
-    "width 1": PlusOptions(width=1.0),
-    "width 2": PlusOptions(width=2.0),
-    "width 4": PlusOptions(width=4.0),
-}
+WIDTHS = (0.5, 1.0, 2.0, 4.0)
+"""Of the kernel averages that PD-VF-plus's Gaussian process is compared with."""
 
 
-class Told(Experienced):
-    """Is told the environment, from whose context `nearness` [E, E] follows."""
+class Told(eqx.Module):
+    """Is told the environment, and plays the policy that was chosen for it [E] beforehand."""
 
-    nearness: Any
+    actors: Actor
+    chosen: Any
 
     def begin_episode(self, observation: Any, hidden: Hidden | None) -> Any:
-        """Chooses at once."""
+        """Which one."""
+        del observation
         assert hidden is not None
-        policy = jnp.argmax(self.returns @ jax.nn.softmax(self.nearness[hidden.environment]))
-        return policy.astype(super().begin_episode(observation, None).dtype)
+        return self.chosen[hidden.environment]
 
     def adapt(self, memory: Any, transitions: Transitions) -> Any:
-        """Has done so."""
+        """Need not."""
         del transitions
         return memory
 
@@ -59,6 +59,18 @@ class Told(Experienced):
         """The chosen policy's mean."""
         del feedback
         return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
+
+
+def by_average(returns: Any, places: Any, everywhere: Any, width: float) -> Any:
+    """Expected returns [K, E]: those known at some places, weighted by a Gaussian of the distance."""
+    apart = jnp.sum((everywhere[:, None] - places[None]) ** 2, axis=-1)
+    return returns @ jax.nn.softmax(-apart / (2 * (width * spacing(places)) ** 2), axis=-1).T
+
+
+def by_process(returns: Any, places: Any, everywhere: Any) -> Any:
+    """Expected returns [K, E] as PD-VF-plus has them."""
+    nearby = likeliest(returns, places, LIKELY)
+    return jax.vmap(lambda place: promises(returns, places, place, nearby), out_axes=1)(everywhere)
 
 
 def gaps(problem: Problem) -> list[np.ndarray]:
@@ -103,25 +115,17 @@ def main() -> None:
         score("best single", left[left[:, others].mean(axis=1).argmax()][out])
         score("best in hindsight", left[:, out].max(axis=0))
 
-    for name, options in CHOICES.items():
-        nearness, left = [], []
+    choices = {f"kernel average, width {w:g}": lambda *a, w=w: by_average(*a, w) for w in WIDTHS}
+    choices["Gaussian process"] = by_process
+    play = jax.jit(lambda a, key: play_everywhere(problem.engine, a, contexts, EPISODES, True, key)["honest"])
+    for name, expect in choices.items():
+        chosen = []
         for out in left_out:
             gone = np.isin(np.arange(count), out)
-            width = options.width * float(spacing(jnp.asarray(features[~gone])))
-            nearness.append(np.where(gone, -np.inf, -(apart**2) / (2 * width**2)))
-            left.append(np.where(gone[home][:, None], -1e6, returns))
-        agents = Told(  # [gaps, ...]
-            actors,
-            jnp.asarray(np.stack(left), jnp.float32),
-            jnp.zeros((each, len(returns))),
-            jnp.zeros((each, count, 1)),
-            jnp.ones(each),
-            None,  # pyright: ignore[reportArgumentType]
-            options,
-            jnp.asarray(np.stack(nearness), jnp.float32),
-        )
-        play = jax.jit(lambda a, key: play_everywhere(problem.engine, a, contexts, EPISODES, True, key)["honest"])
-        found = np.asarray(play(agents, jax.random.key(51)))
+            known = jnp.asarray(returns[:, ~gone])
+            expected = expect(known, jnp.asarray(features[~gone]), jnp.asarray(features))
+            chosen.append(np.where(gone[home][:, None], -np.inf, np.asarray(expected)).argmax(axis=0))
+        found = np.asarray(play(Told(actors, jnp.asarray(np.stack(chosen))), jax.random.key(51)))  # [gaps, E, J]
         for out, reached in zip(left_out, found, strict=True):
             score(name, reached[out].mean(axis=-1))
         print(name, round(float(np.mean(scores[name])), 1), flush=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 
+import numpy as np
 import pytest
 
 from pdvf.cli import main
 from pdvf.export import export, measured
 from pdvf.families import REGISTRY
+from pdvf.pretrained import Played, interval, table
 from test_runtime import OPTIONS, make_adapter
 from tiny import relaxed
 
@@ -60,3 +62,16 @@ def test_the_model_that_comes_with_the_package_does_what_its_run_measured(capsys
     for row in capsys.readouterr().out.splitlines()[2:7]:
         _, returned, _, its_run, *_ = row.split()
         assert float(returned) == pytest.approx(float(its_run), abs=5e-3)
+
+
+def test_intervals_are_of_the_mean_over_episodes():
+    """Returns 1 and 3: standard error 1, one degree of freedom.
+
+    With an environment of 5 and 7 beside it the error of the mean is 1 / sqrt(2), with two degrees of freedom.
+    """
+    first, second = (Played(n, np.array(returns), 2.0, 0.0, 0.0) for n, returns in ((16, [1.0, 3.0]), (17, [5.0, 7.0])))
+    assert interval([first]) == f"[{2 - 12.7062:.4g}, {2 + 12.7062:.4g}]"
+    assert interval([first, second]) == f"[{4 - 4.30265 * 0.5**0.5:.4g}, {4 + 4.30265 * 0.5**0.5:.4g}]"
+    assert table("toy", [first, second]).splitlines()[-1].split() == ["mean", "4", "[0.9576,", "7.042]", "2"]
+    unknown = first._replace(measured=None, returns=np.array([1.0]))
+    assert table("toy", [unknown]).splitlines()[-1].split() == ["mean", "1", "-"]

@@ -263,9 +263,12 @@ class PlusOptions:
     finished policies of phase 1, the one that did best in the training environments whose z_d is near."""
     episodes: int = 4
     """Experience: episodes that each policy plays in each training environment."""
+    still: bool = False
+    """Experience: the probing steps are spent doing nothing, and a linear discriminant of what happens then tells
+    environments apart, in place of z_d: for what is hidden and weak, which z_d does not show."""
     width: float = 0.0
-    """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes what
-    chooses best when training environments are left out one at a time."""
+    """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes that
+    under which the returns in the training environments are likeliest."""
     generalist: bool = False
     """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, or an action
     that keeps it away from the end of the task does. It goes on unless another promises `patience` times its reward."""
@@ -274,9 +277,10 @@ class PlusOptions:
 
     def __post_init__(self) -> None:
         _positive(self, "episodes")
-        _require(self.width >= 0, "plus.width", self.width, "at least 0 (0 for what chooses best)")
+        _require(self.width >= 0, "plus.width", self.width, "at least 0 (0 for the likeliest)")
         _require(self.patience >= 1, "plus.patience", self.patience, "at least 1")
         _require(self.by in ("imagination", "experience"), "plus.by", self.by, "imagination or experience")
+        _require(not (self.still and self.generalist), "plus.still", self.still, "False where plus.generalist probes")
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,8 @@ def _mujoco(paper: Config, name: str) -> Config:
     paper = replace(paper, baselines=MANY_COPIES, plus=PlusOptions(by="experience", episodes=16 if ants else 4))
     if paper.family == "ant-legs":  # docs/decisions/0009-plus.md
         paper = replace(paper, plus=replace(paper.plus, generalist=True))
+    if paper.family == "swimmer":
+        paper = replace(paper, plus=replace(paper.plus, still=True))
     presets = {"paper": lambda: paper, "best": lambda: _best(paper), "quick": lambda: _quick(paper)}
     return presets[name]() if name in presets else _smoke(paper)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import gymnasium
 import numpy as np
+import scipy.stats
 
 from pdvf.checked import ConfigError
 from pdvf.families import make_family
@@ -81,14 +82,28 @@ def _episode(adapter: Adapter, env: gymnasium.Env, seed: int) -> float:
 def table(family: str, played: list[Played]) -> str:
     """For people."""
     lines = [f"{family}: one adapted episode at a time, in environments that the model was not trained in"]
-    lines.append(
-        f"  {'environment':>11} {'mean return':>12} {'std':>8} {'in its run':>11} {'predicted':>10} {'unlike':>7}"
-    )
+    lines.append(_row("environment", "mean return", "95 % interval", "in its run", "predicted", "unlike"))
     for one in played:
         known = "" if one.measured is None else f"{one.measured:.4g}"
-        lines.append(
-            f"  {one.environment:>11} {one.returns.mean():>12.4g} {one.returns.std():>8.3g} {known:>11} "
-            f"{one.predicted:>10.4g} {one.unlike:>7.2f}"
-        )
-    lines.append(f"  {'mean':>11} {np.mean([one.returns.mean() for one in played]):>12.4g}")
+        mean, between = f"{one.returns.mean():.4g}", interval([one])
+        lines.append(_row(str(one.environment), mean, between, known, f"{one.predicted:.4g}", f"{one.unlike:.2f}"))
+    known = [one.measured for one in played if one.measured is not None]
+    its_run = f"{np.mean(known):.4g}" if len(known) == len(played) else ""
+    mean = f"{np.mean([one.returns.mean() for one in played]):.4g}"
+    lines.append(_row("mean", mean, interval(played), its_run, "", "").rstrip())
     return "\n".join(lines)
+
+
+def interval(played: list[Played]) -> str:
+    """Of the mean over environments, where only episodes are drawn: it is this model's; nothing for one episode."""
+    episodes = min(len(one.returns) for one in played)
+    if episodes < 2:
+        return "-"
+    variances = [np.var(one.returns, ddof=1) / len(one.returns) for one in played]
+    error = np.sqrt(np.sum(variances)) / len(played) * scipy.stats.t.ppf(0.975, len(played) * (episodes - 1))
+    mean = np.mean([one.returns.mean() for one in played])
+    return f"[{mean - error:.4g}, {mean + error:.4g}]"
+
+
+def _row(*cells: str) -> str:
+    return "  " + " ".join(f"{cell:>{width}}" for cell, width in zip(cells, (11, 12, 18, 11, 10, 7), strict=True))

@@ -16,7 +16,16 @@ from pdvf.config import PlusOptions
 from pdvf.methods import Feedback, Transitions, play_everywhere
 from pdvf.methods.brace import holding
 from pdvf.methods.conditioned import Plain, infer
-from pdvf.methods.experienced import Experienced, best_width, left_out, spacing, train_by_experience
+from pdvf.methods.experienced import (
+    WIDTHS,
+    Experienced,
+    Nearby,
+    left_out,
+    likeliest,
+    promises,
+    spacing,
+    train_by_experience,
+)
 from pdvf.rl.networks import Actor, make_actor_critic
 from pdvf.value.body import Body
 from tiny import make_actors, make_body, relaxed
@@ -44,15 +53,15 @@ def make_agent(transitions: Transitions, width: float) -> Experienced:
         RETURNS,
         jnp.zeros(3),
         jnp.stack([z_d, z_d + away]),
-        jnp.array(width),
+        Nearby(jnp.array(width), jnp.array(0.01)),
         body,
         PlusOptions(patience=1.5),
     )
 
 
 def test_near_environments_decide(transitions):
-    # Width 0.2: the second environment weighs e^(-12.5), so the first one's specialist is chosen.
-    # Width 100: both weigh a half; means 0.5, 0.5, 0.7, so the third is chosen.
+    # Width 0.2: the second environment is alike by e^(-12.5), so the first one's specialist is chosen.
+    # Width 100: both are as good as one; means 0.5, 0.5, 0.7, so the third is chosen.
     for width, policy in ((0.2, 1), (100.0, 2)):
         agent = make_agent(transitions, width)
         memory = agent.begin_episode(SEEN, None)
@@ -159,31 +168,52 @@ def test_a_generalist_probes_and_acts_where_the_others_promise_too_much():
         agent = jax.tree.map(lambda x, s=s: x[s], agents)
         for actor in (jax.tree.map(lambda x: x[-1], agent.actors), agent.body.probe):
             np.testing.assert_allclose(actor(SEEN), [0.25], rtol=1e-6)
-    # With width 0.5 of 0.4 a left-out environment is judged by its neighbour: promised are 5 pushes of 0.3, 0.7, 1.3
-    # and 0.9, given 0.7, 0.3, 0.9 and 1.3: as much, so the cut is 0.
-    np.testing.assert_allclose(agents.excess, 0.0, atol=1e-5)
+        promised, given = left_out(agent.returns[:-1], jnp.arange(4), agent.z_d, agent.nearby)
+        cut = max(float(np.mean(promised - given)), 0.0)
+        np.testing.assert_allclose(agent.excess, [cut] * 4 + [0.0], rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_promised_and_given_where_an_environment_is_left_out():
     """Two environments: with one left out the other's policy promises what it gets at home and gives less."""
     returns = jnp.array([[1.0, 0.25], [0.5, 2.0]])
-    promised, given = left_out(returns, jnp.array([0, 1]), jnp.array([[0.0], [1.0]]), jnp.array(1.0))
+    nearby = Nearby(jnp.array(1.0), jnp.array(0.1))
+    promised, given = left_out(returns, jnp.array([0, 1]), jnp.array([[0.0], [1.0]]), nearby)
     np.testing.assert_allclose(promised, [2.0, 1.0])
     np.testing.assert_allclose(given, [0.5, 0.25])
 
 
-@pytest.mark.parametrize(("fair", "width"), [(0.35, 0.25), (0.85, 8.0)])
-def test_width_that_chooses_best_where_an_environment_is_left_out(fair, width):
-    """Two pairs of environments 0.1 apart, each with its own policy, and one policy that earns the same everywhere.
+def test_promises_by_hand():
+    """Two environments alike by e^(-1/2); returns 3 and 1, so mean 2 and deviations 1 and -1.
 
-    With one environment left out, its neighbour's policy promises 1 there and earns 0.5 here. In units of 0.1, width 4
-    still gives the neighbour 0.89 of the weight, more than the fair policy's 0.85; width 8 gives it 0.50.
+    At the first the kernel is k = [1, q], and [[1 + n, q], [q, 1 + n]] w = k gives (w1 - w2) = (1 - q) / (1 + n - q).
     """
-    z_d = jnp.array([[0.0], [0.1], [1.0], [1.1]])
-    own = jnp.array([[1.0, 0.5, 0.0, 0.0], [0.5, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.5], [0.0, 0.0, 0.5, 1.0]])
-    returns = jnp.concatenate([own, jnp.full((1, 4), fair)])
-    home = jnp.array([0, 1, 2, 3, 4])  # the fair one is at home in none of them
-    np.testing.assert_allclose(best_width(returns, home, z_d), width)
+    z_d, returns = jnp.array([[0.0], [1.0]]), jnp.array([[3.0, 1.0]])
+    q, n = np.exp(-0.5), 0.1
+    nearby = Nearby(jnp.array(1.0), jnp.array(n))
+    np.testing.assert_allclose(promises(returns, z_d, z_d[0], nearby), [2 + (1 - q) / (1 + n - q)], rtol=1e-5)
+    np.testing.assert_allclose(promises(returns, z_d, jnp.array([50.0]), nearby), [2.0], rtol=1e-6)
+    only = promises(returns, z_d, z_d[0], nearby, jnp.array([False, True]))
+    np.testing.assert_allclose(only, [1.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("width", "noise"), [(1.0, 0.01), (4.0, 0.01), (4.0, 1.0)])
+def test_the_width_and_the_noise_that_returns_were_drawn_with(width, noise):
+    """400 policies in 12 environments in a row; what an environment gives to all of them is of no account."""
+    rng = np.random.default_rng(0)
+    z_d = 0.1 * np.arange(12.0)[:, None]
+    covariance = np.exp(-((z_d - z_d.T) ** 2) / (2 * (0.1 * width) ** 2)) + noise * np.eye(12)
+    drawn = 50 * rng.normal(size=(400, 12)) @ np.linalg.cholesky(covariance).T
+    for common in (0.0, 1000.0 * rng.normal(size=12)):
+        returns = jnp.asarray(drawn + common, jnp.float32)
+        nearby = likeliest(returns, jnp.asarray(z_d, jnp.float32), WIDTHS)
+        np.testing.assert_allclose(nearby.width, 0.1 * width, rtol=1e-5)
+        np.testing.assert_allclose(nearby.noise, noise, rtol=1e-5)
+    np.testing.assert_allclose(likeliest(returns, jnp.asarray(z_d, jnp.float32), (2.0,)).width, 0.2, rtol=1e-5)
+
+
+def test_policies_that_are_all_alike_do_no_harm():
+    nearby = likeliest(jnp.ones((3, 4)), jnp.zeros((4, 2)), WIDTHS)
+    assert np.all(np.isfinite(promises(jnp.ones((3, 4)), jnp.zeros((4, 2)), jnp.zeros(2), nearby)))
 
 
 def test_spacing_by_hand():

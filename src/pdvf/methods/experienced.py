@@ -1,18 +1,19 @@
 """PD-VF-plus by experience (ours): the trained policy that did best in the training environments most alike.
 
 Every finished policy of phase 1 is played in every training environment beforehand. At test time, z_d of the N_d
-probing steps says how much each training environment counts, and the policy with the best weighted return acts: a
-value function W(pi, z_d) without parameters, over the policies there are, and nothing is lost in decoding.
+probing steps says what to expect of each policy, by a Gaussian process over the training environments, and the most
+promising one acts: a value function W(pi, z_d) over the policies there are, and nothing is lost in decoding.
 
 With `plus.generalist` one of PPOall's policies joins them, that with the best mean return. It probes, or an action to
 begin with does for it where the family can tell how near the end is, and it goes on unless another promises far more,
-once promises are cut by what was too much in them where environments were left out.
+once promises are cut by what was too much in them where environments were left out. With `plus.still` doing nothing
+probes, and a linear discriminant stands in for the encoder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,9 +25,17 @@ from pdvf.families.base import Array, GuardedFamily
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions, agent_artefact
 from pdvf.methods.brace import brace
 from pdvf.methods.conditioned import infer, probed_embeddings
+from pdvf.methods.recognise import recognise
 from pdvf.pipeline import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
 from pdvf.value.body import Body
+
+
+class Nearby(NamedTuple):
+    """How near is near [], and the noise [] of a return: a variance, as a share of that between environments."""
+
+    width: Array
+    noise: Array
 
 
 class Experienced(eqx.Module):
@@ -36,7 +45,7 @@ class Experienced(eqx.Module):
     returns: Array  # [K, E] mean return of each policy in each training environment
     excess: Array  # [K] how much of what they promise does not come, where they have not been
     z_d: Array  # [E, d]
-    width: Array  # [] how near is near
+    nearby: Nearby
     body: Body
     options: PlusOptions = eqx.field(static=True)
 
@@ -46,9 +55,8 @@ class Experienced(eqx.Module):
         return jnp.full((), -1)
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Weighs the training environments by z_d, and takes the best policy."""
-        distance = jnp.sum((self.z_d - infer(self.body, transitions)) ** 2, axis=-1)
-        expected = self.returns @ jax.nn.softmax(-distance / (2 * self.width**2)) - self.excess
+        """Expects of each policy what it did in training environments with a z_d nearby, and takes the best."""
+        expected = promises(self.returns, self.z_d, infer(self.body, transitions), self.nearby) - self.excess
         best = jnp.argmax(expected)
         if self.options.generalist:  # the last of the policies, which has probed and is not left lightly
             leave = expected[best] > self.options.patience * jnp.maximum(expected[-1], 0.0)
@@ -86,17 +94,24 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
             body = eqx.tree_at(lambda b: b.probe, body, _repeated(probe, seeds))
             z_d = jnp.mean(probed_embeddings(problem, body, jax.random.fold_in(key, 1)), axis=2)
 
-        def learn(z_d: Array) -> tuple[Array, Array]:
-            width = (options.width or best_width(returns, home, z_d)) * spacing(z_d)
-            promised, given = left_out(returns, home, z_d, width)
-            return width, jnp.full(returns.shape[0], jnp.maximum(jnp.mean(promised - given), 0.0))
+        elif options.still:
+            keys = jax.random.split(jax.random.fold_in(key, 3), seeds)
+            one = jax.tree.map(lambda x: x[0], actors)
+            still, told, places = zip(*(recognise(problem, one, k) for k in keys), strict=True)
+            still, told, z_d = (jax.tree.map(lambda *x: jnp.stack(x), *x) for x in (still, told, places))
+            body = eqx.tree_at(lambda b: (b.probe, b.dynamics), body, (still, told))
 
-        width, excess = jax.vmap(learn)(z_d)
+        def learn(z_d: Array) -> tuple[Nearby, Array]:
+            nearby = likeliest(returns, z_d, (options.width,) if options.width else WIDTHS)
+            promised, given = left_out(returns, home, z_d, nearby)
+            return nearby, jnp.full(returns.shape[0], jnp.maximum(jnp.mean(promised - given), 0.0))
+
+        nearby, excess = jax.vmap(learn)(z_d)
         if generalist is not None:
             actors, returns = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), (actors, returns), generalist)
             excess = jnp.pad(excess, ((0, 0), (0, 1)))
         actors, returns = _repeated((actors, returns), seeds)
-        return Experienced(actors, returns, excess, z_d, width, body, options)
+        return Experienced(actors, returns, excess, z_d, nearby, body, options)
 
     return AtOnce("pd-vf-plus", make)
 
@@ -112,31 +127,67 @@ def _repeated(tree: Any, count: int) -> Any:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
-def best_width(returns: Array, home: Array, z_d: Array) -> Array:
-    """The one of `WIDTHS` [] whose choices return most in training environments that are left out one at a time."""
-    widths = jnp.asarray(WIDTHS, z_d.dtype)
-    scores = jax.vmap(lambda width: jnp.mean(left_out(returns, home, z_d, width * spacing(z_d))[1]))(widths)
-    return widths[jnp.argmax(scores)]
+def promises(returns: Array, z_d: Array, place: Array, nearby: Nearby, known: Array | None = None) -> Array:
+    """Expected returns [K] at a place [d], by a Gaussian process for each policy of returns [K, E] known at z_d [E, d].
+
+    Far from all of them it is the policy's mean. `known` [E] says which environments count; all, for none.
+    """
+    counts = jnp.ones(z_d.shape[0], z_d.dtype) if known is None else known.astype(z_d.dtype)
+    mean = returns @ counts / jnp.sum(counts)
+    among = alike(z_d, z_d, nearby.width) * counts[:, None] * counts
+    towards = alike(z_d, place[None], nearby.width)[:, 0] * counts
+    weights = jnp.linalg.solve(among + nearby.noise * jnp.eye(z_d.shape[0], dtype=z_d.dtype), towards)
+    return mean + (returns - mean[:, None]) @ weights
 
 
-def left_out(returns: Array, home: Array, z_d: Array, width: Array) -> tuple[Array, Array]:
+def likeliest(returns: Array, z_d: Array, widths: tuple[float, ...]) -> Nearby:
+    """The width and the noise under which returns [K, E] are likeliest, whatever their scale and each policy's mean.
+
+    What an environment gives to all policies alike says nothing about the choice among them, and is taken off before.
+    """
+    own = returns - jnp.mean(returns, axis=0)
+    count = z_d.shape[0]
+    apart = spacing(z_d)
+
+    def likelihood(nearby: Nearby) -> Array:
+        """Twice its logarithm, restricted to what differs between environments."""
+        covariance = alike(z_d, z_d, nearby.width) + nearby.noise * jnp.eye(count, dtype=z_d.dtype)
+        precision = jnp.linalg.inv(covariance)
+        total = jnp.sum(precision, axis=1)
+        contrasts = precision - jnp.outer(total, total) / jnp.sum(total)
+        scale = jnp.mean(jnp.sum((own @ contrasts) * own, axis=1)) / max(count - 1, 1)
+        determinants = jnp.linalg.slogdet(covariance)[1] + jnp.log(jnp.sum(total))
+        return -(count - 1) * jnp.log(jnp.maximum(scale, 1e-12)) - determinants
+
+    width, noise = (x.reshape(-1) for x in jnp.meshgrid(jnp.array(widths, z_d.dtype), jnp.array(NOISES, z_d.dtype)))
+    candidates = Nearby(width * apart, noise)
+    best = jnp.argmax(jax.vmap(likelihood)(candidates))
+    return Nearby(candidates.width[best], candidates.noise[best])
+
+
+def left_out(returns: Array, home: Array, z_d: Array, nearby: Nearby) -> tuple[Array, Array]:
     """What the choice promises and what it gives [E] where each training environment is left out with its policies.
 
     From returns [K, E], the environment [K] that each policy is at home in, and z_d [E, d].
     """
-    distance = jnp.sum((z_d[:, None] - z_d[None]) ** 2, axis=-1)
     places = jnp.arange(z_d.shape[0])
 
     def one(out: Array) -> tuple[Array, Array]:
-        near = jnp.where(places == out, -jnp.inf, -distance[out] / (2 * width**2))
-        expected = jnp.where(home == out, -jnp.inf, returns @ jax.nn.softmax(near))
+        expected = promises(returns, z_d, z_d[out], nearby, places != out)
+        expected = jnp.where(home == out, -jnp.inf, expected)
         best = jnp.argmax(expected)
         return expected[best], returns[best, out]
 
     return jax.vmap(one)(places)
 
 
-WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+WIDTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+NOISES = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def alike(a: Array, b: Array, width: Array) -> Array:
+    """How much the environments [n, d] and [m, d] have to say about each other, [n, m]: 1 where they are one."""
+    return jnp.exp(-jnp.sum((a[:, None] - b[None]) ** 2, axis=-1) / (2 * width**2))
 
 
 def spacing(z_d: Array) -> Array:
