@@ -369,6 +369,15 @@ def test_help_of_a_phase(capsys, command):
     assert f"usage: pdvf {command}" in capsys.readouterr().out
 
 
+def test_output_that_nobody_reads():
+    words = [sys.executable, "-c", "from pdvf.cli import entry; entry()", "run", "spaceship", "--help"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
 def test_options_arrive_in_the_configuration(folder):
     assert json.loads((folder / "config.json").read_text()) == to_dict(TINY)
 
