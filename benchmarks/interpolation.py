@@ -3,30 +3,40 @@
 python benchmarks/interpolation.py RUN [OUT.json]
 
 RUN is a finished run on Spaceship. Many policy embeddings are played in every training environment, so their returns
-are known exactly. Then neighbouring environments are left out, as many as there are for testing, and the returns there
-are interpolated by a Gaussian process over the true angle, which no method sees. The embedding with the best
-interpolated return is chosen in each of them; what it really returns there is the score. No test environment is played.
+are known exactly: without noise, or as the mean over some episodes with noise on the actions. Then neighbouring
+environments are left out, as many as there are for testing, and the returns there are interpolated over the true angle,
+which no method sees, by a Gaussian process or on the line between the known environments on both sides. The embedding
+with the best interpolated return is chosen in each of them; what it returns there, without noise, is the score. No test
+environment is played.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pdvf.adapt import Adapter
 from pdvf.config import from_dict
+from pdvf.families.base import Array
 from pdvf.imagine.plan import candidates
 from pdvf.parallel import use_all_cores
 from pdvf.pipeline import Problem, artefact_shapes
+from pdvf.rl.rollout import play
 from pdvf.runs import RunStore
 
 CANDIDATES = 1500
 WIDTHS = (0.3, 0.5, 0.8, 1.2)
 """Of the kernel, in radians; neighbouring environments are 0.31 apart."""
+NOISES = (0.0, 0.05, 0.1, 0.2)
+"""On actions, while embeddings are played to know their returns, in units of the largest action."""
+EPISODES = 8
+"""Of each embedding in each environment, where there is noise."""
 
 
 def interpolate(angles: np.ndarray, returns: np.ndarray, wanted: np.ndarray, width: float) -> np.ndarray:
@@ -40,16 +50,22 @@ def interpolate(angles: np.ndarray, returns: np.ndarray, wanted: np.ndarray, wid
     return usual + (returns - usual) @ np.linalg.solve(covariance, kernel(angles, wanted))
 
 
-def in_gaps(angles: np.ndarray, returns: np.ndarray, size: int) -> dict[str, float]:
-    """Mean score over all gaps of `size` neighbours that have known environments on both sides."""
+def in_gaps(angles: np.ndarray, seen: np.ndarray, returns: np.ndarray, size: int) -> dict[str, float]:
+    """Mean score over all gaps of `size` neighbours that have known environments on both sides.
+
+    `seen` [N, E] are the returns to choose by, `returns` [N, E] those that count.
+    """
     scores: dict[str, list[float]] = {}
     for first in range(1, len(angles) - size):
-        out = np.arange(first, first + size)
+        out, sides = np.arange(first, first + size), [first - 1, first + size]
         known = np.setdiff1d(np.arange(len(angles)), out)
         for width in WIDTHS:
-            chosen = interpolate(angles[known], returns[:, known], angles[out], width).argmax(axis=0)
+            chosen = interpolate(angles[known], seen[:, known], angles[out], width).argmax(axis=0)
             scores.setdefault(f"process of width {width}", []).append(returns[chosen, out].mean())
-        safe = returns[:, known].min(axis=1).argmax()
+        share = (angles[out] - angles[sides[0]]) / (angles[sides[1]] - angles[sides[0]])
+        chosen = (seen[:, sides] @ np.stack([1 - share, share])).argmax(axis=0)
+        scores.setdefault("line between both sides", []).append(returns[chosen, out].mean())
+        safe = seen[:, known].min(axis=1).argmax()
         scores.setdefault("best in the worst known environment", []).append(returns[safe, out].mean())
         scores.setdefault("best in hindsight", []).append(returns[:, out].max(axis=0).mean())
     return {name: round(float(np.mean(values)), 3) for name, values in scores.items()}
@@ -64,18 +80,39 @@ def main() -> None:
     adapters = store.load("adapter", artefact_shapes(problem)["adapter"])
     tests = len(problem.engine.family.test(problem.config.seed).numbers)
 
-    @jax.jit
-    def play(adapter, key):
-        z_pi = candidates(adapter.train_z_pi, CANDIDATES, key)
-        return adapter.body.score(problem.engine, contexts, z_pi, key, 0.0).returns
+    @partial(jax.jit, static_argnames="noise")
+    def returns_of(adapter: Adapter, z_pi: Array, noise: float, key: Array) -> Array:
+        """[N, E] of embeddings [N, e], one episode each."""
+        family = problem.engine.family
+        begin_key, play_key = jax.random.split(key)
+        probed = adapter.body.begin(problem.engine, contexts, begin_key)
 
-    found = []
+        def one(row: tuple[Array, Array]) -> Array:
+            def act(observation: Array, key: Array) -> Array:
+                action = jax.vmap(lambda s: adapter.body.decoder(s, row[0]))(observation)
+                return action + noise * jax.random.normal(key, action.shape)
+
+            steps = family.horizon - family.probe_steps
+            return play(problem.engine, contexts, probed.episodes, act, row[1], steps, record=False)[0].returns
+
+        return jax.lax.map(one, (z_pi, jax.random.split(play_key, z_pi.shape[0])), batch_size=500)
+
+    found: dict[str, list[dict[str, float]]] = {}
     for model in range(problem.config.model_seeds):
-        returns = play(jax.tree.map(lambda x, model=model: x[model], adapters), jax.random.key(model))
-        found.append(in_gaps(np.asarray(contexts)[:, 0], np.asarray(returns), tests))
-        print(f"model {model}: {found[-1]}", flush=True)
-    mean = {name: round(float(np.mean([scores[name] for scores in found])), 3) for name in found[0]}
-    print(f"mean: {mean}")
+        adapter = jax.tree.map(lambda x, model=model: x[model], adapters)
+        z_pi = candidates(adapter.train_z_pi, CANDIDATES, jax.random.key(model))
+        exact = np.asarray(returns_of(adapter, z_pi, 0.0, jax.random.key(0)))
+        for noise in NOISES:
+            keys = jax.random.split(jax.random.key(1), EPISODES if noise else 1)
+            seen = np.mean([returns_of(adapter, z_pi, noise, key) for key in keys], axis=0)
+            scores = in_gaps(np.asarray(contexts)[:, 0], seen, exact, tests)
+            found.setdefault(f"noise {noise:g}", []).append(scores)
+            print(f"model {model}, noise {noise:g}: {scores}", flush=True)
+    mean = {
+        noise: {name: round(float(np.mean([scores[name] for scores in models])), 3) for name in models[0]}
+        for noise, models in found.items()
+    }
+    print(json.dumps(mean, indent=1))
     if len(sys.argv) > 2:
         command = "python benchmarks/interpolation.py RUN OUT.json"
         Path(sys.argv[2]).write_text(json.dumps({"command": command, "models": found, "mean": mean}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""PD-VF in its training environments with two probes: the one it was trained with, and the best of the safe ones.
+"""PD-VF in its training environments with two probes: the one it was trained with, and that of `probe_policy`.
 
     python benchmarks/probe.py RUN FILE
 

@@ -21,7 +21,7 @@ PRESETS: dict[str, str] = {
     "smoke": "a few minutes on two cores, to see that everything works; the numbers mean nothing",
     "quick": "minutes on two cores; on Spaceship strong enough to show adaptation",
     "paper": "the paper's sizes; minutes on a GPU, hours on a CPU",
-    "best": "as paper, with what makes policies strong (Spaceship: the same as paper)",
+    "best": "as paper, with what makes Swimmer's policies strong (other families: the same as paper)",
 }
 
 
