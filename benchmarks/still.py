@@ -4,7 +4,8 @@ python benchmarks/still.py RUN SIZE [OUT.json]
 
 RUN needs policies and a finished phase `fit`. SIZE neighbouring training environments at a time are left out with their
 policies, PD-VF-plus is made from the others and plays there. The encoder of z_d has seen them all the same; the
-discriminant has not. No test environment is played.
+discriminant has not. "Best in hindsight" is the maximum of the very episodes that it is judged by, so it is a little
+high. No test environment is played.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def main() -> None:
     shapes = artefact_shapes(whole)
     policies, adapter = (store.load(name, shapes[name]) for name in ("policies", "adapter"))
     contexts = np.asarray(whole.contexts)
+    numbers = whole.engine.family.train(whole.config.seed).numbers
     count, seeds = contexts.shape[0], policies.log_std.shape[2]
     many = jnp.repeat(jnp.asarray(contexts), EPISODES, axis=0)
     played = jax.jit(lambda a: transfer(whole.engine, many, a, jax.random.key(50)))(finished_policies(policies))
@@ -71,18 +73,22 @@ def main() -> None:
             "adapter": Known(jax.tree.map(lambda x: x[:MODELS], adapter.body), adapter.train_z_d[:MODELS, others]),
         }
         for still in (False, True):
-            plus = replace(whole.config.plus, still=still, episodes=EPISODES)
+            plus = replace(whole.config.plus, still=still, generalist=False, episodes=EPISODES)
             problem = Problem(replace(whole.config, model_seeds=MODELS, plus=plus))
             vars(problem)["contexts"] = contexts[others]
             training = train_by_experience(problem, inputs, jax.random.key(52))
             agents = training.finish(training.advance(training.start(), 0)[0])["agent-pd-vf-plus"]
             found = np.asarray(play(agents, jnp.asarray(contexts[out])))
             score("by doing nothing" if still else "by z_d", found.mean(axis=(0, 2)))
-        print(out + 1, {name: round(float(np.mean(values[-size:])), 1) for name, values in scores.items()}, flush=True)
+        print(
+            [numbers[e] for e in out],
+            {name: round(float(np.mean(values[-size:])), 1) for name, values in scores.items()},
+            flush=True,
+        )
     result = {
         "command": f"python benchmarks/still.py {run.name} {size}",
         "family": whole.engine.family.name,
-        "left out": [[int(e) + 1 for e in out] for out in left_out],
+        "left out": [[numbers[e] for e in out] for out in left_out],
         "mean return there": {name: round(float(np.mean(values)), 1) for name, values in scores.items()},
     }
     print(json.dumps(result, indent=2))

@@ -96,11 +96,13 @@ def table(family: str, played: list[Played]) -> str:
 
 def interval(played: list[Played]) -> str:
     """Of the mean over environments, where only episodes are drawn: it is this model's; nothing for one episode."""
-    episodes = min(len(one.returns) for one in played)
-    if episodes < 2:
+    counts = np.array([len(one.returns) for one in played])
+    if np.min(counts) < 2:
         return "-"
-    variances = [np.var(one.returns, ddof=1) / len(one.returns) for one in played]
-    error = np.sqrt(np.sum(variances)) / len(played) * scipy.stats.t.ppf(0.975, len(played) * (episodes - 1))
+    variances = np.array([np.var(one.returns, ddof=1) for one in played]) / counts
+    total = np.sum(variances)
+    freedom = total**2 / np.sum(variances**2 / (counts - 1)) if total > 0 else 1.0  # Welch and Satterthwaite
+    error = np.sqrt(total) / len(played) * scipy.stats.t.ppf(0.975, freedom)
     mean = np.mean([one.returns.mean() for one in played])
     return f"[{mean - error:.4g}, {mean + error:.4g}]"
 

@@ -144,7 +144,7 @@ def test_the_toy_is_mastered_by_policies_that_push_one_way():
     np.testing.assert_allclose(np.asarray(played)[0, :, 0], 0.5 * gains + 4 * np.abs(gains), rtol=1e-5)
 
 
-def test_a_generalist_probes_and_acts_where_the_others_promise_too_much():
+def test_a_generalist_probes_and_others_are_cut_by_what_they_promise_too_much():
     """Gains -1, -0.6, 0.6 and 1; each one's policy is right at home and next to it, and wrong on the other side.
 
     Gains here are moved up by 0.3, so the generalist that pushes right is better than the one that pushes left.
@@ -203,12 +203,19 @@ def test_the_width_and_the_noise_that_returns_were_drawn_with(width, noise):
     z_d = 0.1 * np.arange(12.0)[:, None]
     covariance = np.exp(-((z_d - z_d.T) ** 2) / (2 * (0.1 * width) ** 2)) + noise * np.eye(12)
     drawn = 50 * rng.normal(size=(400, 12)) @ np.linalg.cholesky(covariance).T
-    for common in (0.0, 1000.0 * rng.normal(size=12)):
-        returns = jnp.asarray(drawn + common, jnp.float32)
+    for common, scale in ((0.0, 1.0), (1000.0 * rng.normal(size=12), 1.0), (0.0, 1e-10)):
+        returns = jnp.asarray(scale * (drawn + common), jnp.float32)
         nearby = likeliest(returns, jnp.asarray(z_d, jnp.float32), WIDTHS)
         np.testing.assert_allclose(nearby.width, 0.1 * width, rtol=1e-5)
         np.testing.assert_allclose(nearby.noise, noise, rtol=1e-5)
     np.testing.assert_allclose(likeliest(returns, jnp.asarray(z_d, jnp.float32), (2.0,)).width, 0.2, rtol=1e-5)
+
+
+def test_of_what_is_as_likely_the_narrowest():
+    """Environments that are all as far from each other say nothing about how far returns carry."""
+    returns = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.float32)
+    nearby = likeliest(returns, jnp.eye(3), WIDTHS)
+    np.testing.assert_allclose([nearby.width, nearby.noise], [WIDTHS[0] * np.sqrt(2), 0.01], rtol=1e-6)
 
 
 def test_policies_that_are_all_alike_do_no_harm():

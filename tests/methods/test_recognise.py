@@ -40,11 +40,12 @@ def seen(weak: float, noise: float) -> np.ndarray:
 def test_a_circle_is_found_below_a_thousand_times_as_much():
     """Environments move what is seen by 0.002; that is seen as a circle, in two directions alone."""
     centre, directions, places = discriminant(seen(weak=0.002, noise=0.001))
-    assert np.all(np.any(directions != 0, axis=0) == [True, True, False, False])
-    # Neighbours on the circle are alike in distance; those across it lie 2 sqrt(2) apart, where spreads are 1.
+    # In each of the two they spread by 0.002 / sqrt(2), sqrt(2) times the noise, so by 2 / 3 after shrinking.
+    np.testing.assert_allclose(places.std(axis=0), [2 / 3, 2 / 3, 0, 0], atol=0.05)
+    # Neighbours on the circle are alike in distance; those across it lie twice its radius apart.
     apart = np.linalg.norm(places[:, None, :2] - places[None, :, :2], axis=-1)
     opposite = apart[np.arange(8), (np.arange(8) + 4) % 8]
-    np.testing.assert_allclose(opposite, 2 * np.sqrt(2), rtol=0.1)
+    np.testing.assert_allclose(opposite, 2 * np.sqrt(2) * 2 / 3, rtol=0.1)
     next_to = apart[np.arange(8), (np.arange(8) + 1) % 8]
     np.testing.assert_allclose(next_to, opposite.mean() * np.sin(np.pi / 8), rtol=0.2)
     # The same from single episodes, with noise half as large as the radius: most are nearest to their own or the next.
@@ -55,9 +56,15 @@ def test_a_circle_is_found_below_a_thousand_times_as_much():
 
 
 def test_nothing_is_found_where_there_is_nothing():
-    _, directions, places = discriminant(seen(weak=0.0, noise=0.001))
-    assert np.all(np.any(directions != 0, axis=0) == [True, False, False, False])
-    assert np.all(np.isfinite(places))
+    _, _, places = discriminant(seen(weak=0.0, noise=0.001))
+    assert np.all(np.abs(places) < 0.05)
+
+
+def test_what_one_episode_tells_by_hand():
+    """Two environments at -2 and 2, episodes 1 to either side: a variance of 2 within, so r = sqrt(2), and 2 / 3."""
+    centre, directions, places = discriminant(np.array([[[-3.0], [-1.0]], [[1.0], [3.0]]]))
+    np.testing.assert_allclose(places[:, 0] * np.sign(places[1, 0]), [-2 / 3, 2 / 3], rtol=1e-6)
+    np.testing.assert_allclose(np.abs((np.array([3.0]) - centre) @ directions), [1.0], rtol=1e-6)
 
 
 def test_episodes_that_do_not_vary():

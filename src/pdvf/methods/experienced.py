@@ -30,6 +30,10 @@ from pdvf.pipeline import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
 from pdvf.value.body import Body
 
+WIDTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+NOISES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Among which the likeliest are looked for: widths in units of `spacing`, noises as in `Nearby`."""
+
 
 class Nearby(NamedTuple):
     """How near is near [], and the noise [] of a return: a variance, as a share of that between environments."""
@@ -93,12 +97,10 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
             probe = brace(problem, generalist[0], jax.random.fold_in(key, 2)) if guarded else generalist[0]
             body = eqx.tree_at(lambda b: b.probe, body, _repeated(probe, seeds))
             z_d = jnp.mean(probed_embeddings(problem, body, jax.random.fold_in(key, 1)), axis=2)
-
         elif options.still:
             keys = jax.random.split(jax.random.fold_in(key, 3), seeds)
             one = jax.tree.map(lambda x: x[0], actors)
-            still, told, places = zip(*(recognise(problem, one, k) for k in keys), strict=True)
-            still, told, z_d = (jax.tree.map(lambda *x: jnp.stack(x), *x) for x in (still, told, places))
+            still, told, z_d = jax.jit(jax.vmap(lambda k: recognise(problem, one, k)))(keys)
             body = eqx.tree_at(lambda b: (b.probe, b.dynamics), body, (still, told))
 
         def learn(z_d: Array) -> tuple[Nearby, Array]:
@@ -157,11 +159,12 @@ def likeliest(returns: Array, z_d: Array, widths: tuple[float, ...]) -> Nearby:
         contrasts = precision - jnp.outer(total, total) / jnp.sum(total)
         scale = jnp.mean(jnp.sum((own @ contrasts) * own, axis=1)) / max(count - 1, 1)
         determinants = jnp.linalg.slogdet(covariance)[1] + jnp.log(jnp.sum(total))
-        return -(count - 1) * jnp.log(jnp.maximum(scale, 1e-12)) - determinants
+        return -(count - 1) * jnp.log(jnp.maximum(scale, jnp.finfo(scale.dtype).tiny)) - determinants
 
     width, noise = (x.reshape(-1) for x in jnp.meshgrid(jnp.array(widths, z_d.dtype), jnp.array(NOISES, z_d.dtype)))
     candidates = Nearby(width * apart, noise)
-    best = jnp.argmax(jax.vmap(likelihood)(candidates))
+    found = jax.vmap(likelihood)(candidates)
+    best = jnp.argmax(found > jnp.max(found) - 0.01)  # of those as likely, the least noise and the least width
     return Nearby(candidates.width[best], candidates.noise[best])
 
 
@@ -179,10 +182,6 @@ def left_out(returns: Array, home: Array, z_d: Array, nearby: Nearby) -> tuple[A
         return expected[best], returns[best, out]
 
     return jax.vmap(one)(places)
-
-
-WIDTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-NOISES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def alike(a: Array, b: Array, width: Array) -> Array:
