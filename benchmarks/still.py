@@ -2,7 +2,7 @@
 
 python benchmarks/still.py RUN SIZE [OUT.json]
 
-RUN needs policies and a finished phase `fit`. SIZE neighbouring training environments at a time are left out with their
+RUN needs the phases `train` to `embed`. SIZE neighbouring training environments at a time are left out with their
 policies, PD-VF-plus is made from the others and plays there. The encoder of z_d has seen them all the same; the
 discriminant has not. "Best in hindsight" is the maximum of the very episodes that it is judged by, so it is a little
 high. No test environment is played.
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.config import from_dict
+from pdvf.methods.conditioned import bodies
 from pdvf.methods.experienced import train_by_experience
 from pdvf.methods.play import play_everywhere
 from pdvf.parallel import use_all_cores
@@ -47,8 +48,11 @@ def main() -> None:
     store = RunStore.open(run)
     whole = Problem(from_dict(store.config))
     shapes = artefact_shapes(whole)
-    policies, adapter = (store.load(name, shapes[name]) for name in ("policies", "adapter"))
-    contexts = np.asarray(whole.contexts)
+    inputs = {name: store.load(name, shapes[name]) for name in ("policies", "dynamics", "policy")}
+    policies, contexts = inputs["policies"], np.asarray(whole.contexts)
+    body = bodies(Problem(replace(whole.config, policy_seeds=MODELS)), inputs)
+    look = jax.jit(jax.vmap(lambda b, key: b.begin(whole.engine, jnp.asarray(contexts), key).z_d))
+    z_d = look(body, jax.random.split(jax.random.key(53), MODELS))  # [MODELS, E, d]
     numbers = whole.engine.family.train(whole.config.seed).numbers
     count, seeds = contexts.shape[0], policies.log_std.shape[2]
     many = jnp.repeat(jnp.asarray(contexts), EPISODES, axis=0)
@@ -70,7 +74,7 @@ def main() -> None:
         score("best in hindsight", left[:, out].max(axis=0))
         inputs = {
             "policies": jax.tree.map(lambda x, others=others: x[-1:, others], policies),
-            "adapter": Known(jax.tree.map(lambda x: x[:MODELS], adapter.body), adapter.train_z_d[:MODELS, others]),
+            "adapter": Known(body, z_d[:, others]),
         }
         for still in (False, True):
             plus = replace(whole.config.plus, still=still, generalist=False, episodes=EPISODES)
@@ -88,7 +92,7 @@ def main() -> None:
     result = {
         "command": f"python benchmarks/still.py {run.name} {size}",
         "family": whole.engine.family.name,
-        "left out": [[numbers[e] for e in out] for out in left_out],
+        "left out": [f"{numbers[out[0]]}-{numbers[out[-1]]}" for out in left_out],
         "mean return there": {name: round(float(np.mean(values)), 1) for name, values in scores.items()},
     }
     print(json.dumps(result, indent=2))
