@@ -60,7 +60,7 @@ def _spaceship(paper: Config, name: str) -> Config:
         ppo=replace(paper.ppo, steps=983_040, rollout=64, epochs=3, minibatches=8, learning_rate=1e-3),
         collect=CollectOptions(episodes=4),
         dynamics=replace(paper.dynamics, epochs=60, batch=256, learning_rate=3e-3),
-        policy=replace(paper.policy, embedding=16, epochs=40, batch=64, learning_rate=2e-3, set_size=16),
+        policy=replace(paper.policy, epochs=40, batch=64, learning_rate=2e-3, set_size=16),
         value=replace(
             paper.value,
             epochs=8,
