@@ -11,7 +11,7 @@ import pytest
 
 from pdvf.adapt import Adapter
 from pdvf.config import SpaceshipOptions
-from pdvf.diagnose import Measured, as_data, bottleneck, context_r2, findings, measure, table
+from pdvf.diagnose import SAMPLE, Measured, as_data, bottleneck, context_r2, effort, findings, measure, table
 from pdvf.families import Spaceship
 from pdvf.phases.problem import Problem
 from pdvf.reports import diagnosis
@@ -83,6 +83,8 @@ def test_measured_in_the_training_environments_of_a_tiny_run():
         adapter = Adapter(body, value, scale, bank[:count], bank)
         measured = measure(problem, policies, adapter, jax.random.key(1))
     assert measured.own.shape == (count,)
+    assert effort(problem, policies).startswith(f"{count + (SAMPLE + count) + 2} policies and embeddings, 4 episodes")
+    assert measured.sampled.shape == (SAMPLE + count, count)
     assert (measured.own <= measured.hindsight + 1e-6).all()  # the ship's episodes are all alike
     assert (measured.ranked <= measured.known + 1e-6).all()
     np.testing.assert_array_equal(measured.lowest, 0.0)

@@ -58,6 +58,9 @@ def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
     assert all(path.stat().st_mtime_ns == when for path, when in files.items())
     assert table(tmp_path / "s") == rows
     capsys.readouterr()
+    # A trial has fewer training environments than its configuration says, so no other command may go on with it.
+    assert main(["report", str(tmp_path / "s" / "trials" / "001")]) == 2
+    assert f"001 is a trial of the sweep {tmp_path / 's'}, which holds" in capsys.readouterr().err
     assert sweep(tmp_path / "s", *words[:-1]) == 2
     assert "belongs to a sweep with other options" in capsys.readouterr().err
 

@@ -250,7 +250,7 @@ def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
     if command == "sweep" and Path(family, "config.json").is_file():
         from pdvf.runs import RunStore
 
-        defaults = from_dict(RunStore.open(family).config)
+        defaults = from_dict(RunStore.open(family, trials=True).config)
     else:
         defaults = preset(family, name)
     return tyro.cli(

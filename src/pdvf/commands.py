@@ -23,13 +23,14 @@ def diagnose(rest: list[str]) -> int:
     import jax
 
     from pdvf import pipeline
-    from pdvf.diagnose import as_data, findings, measure, table
+    from pdvf.diagnose import as_data, effort, findings, measure, table
     from pdvf.reports import diagnosis
     from pdvf.reports.style import png
     from pdvf.runs.files import to_json
 
     store, problem, adapter = _one_model(given.run, given.model, "diagnose")
     policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
+    print(f"{given.run}, model {given.model}: plays {effort(problem, policies)}", flush=True)
     measured = measure(problem, policies, adapter, jax.random.key(problem.config.seed))
     family = problem.engine.family
     found = findings(family, problem.contexts, measured)
@@ -37,7 +38,6 @@ def diagnose(rest: list[str]) -> int:
     with store.lock():
         store.write_bytes("diagnosis.json", to_json(as_data(found, measured)))
         store.write_bytes("figures/diagnosis.png", png(figure))
-    print(f"{given.run}, model {given.model}:")
     print(table(found, measured))
     print(f"  picture: {store.folder / 'figures' / 'diagnosis.png'}")
     return 0

@@ -53,6 +53,17 @@ class Finding(NamedTuple):
     loss: float  # of return, on average over the training environments
 
 
+def effort(problem: Problem, policies: Actor) -> str:
+    """What `measure` is going to play, for people who wait for it."""
+    environments = len(problem.contexts)
+    played = policies.log_std.shape[1] * policies.log_std.shape[2] + SAMPLE + environments + 2
+    steps = played * environments * EPISODES * problem.engine.family.horizon
+    return (
+        f"{played} policies and embeddings, {EPISODES} episodes each in {environments} training environments: "
+        f"up to {steps / 1e6:.3g} million environment steps"
+    )
+
+
 def measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) -> Measured:
     """Plays what there is in the training environments; `policies` [K, E, seeds, ...], `adapter` of one model."""
     played = jax.jit(lambda p, a: _measure(problem, p, a, key))(policies, adapter)

@@ -62,3 +62,4 @@ def _manifold(axes: Axes, z_d: np.ndarray) -> None:
     flat = z_d.reshape(-1, size) - z_d.reshape(-1, size).mean(axis=0)
     plane = flat @ np.linalg.svd(flat, full_matrices=False)[2][:2].T
     axes.scatter(*plane.T, c=np.repeat(circle_colours(environments), probes, axis=0), s=18, linewidths=0)
+    axes.locator_params(nbins=5)  # labels such as -0.025 are wide

@@ -34,7 +34,7 @@ h3 { font-size: 1.05rem; margin: 24px 0 8px; }
 .under { color: var(--muted); margin: 0 0 24px; }
 .story { font-size: 1.06rem; max-width: 76ch; }
 .note { color: var(--muted); font-size: 0.9rem; max-width: 84ch; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin-right: min(0px, calc((1120px - 100vw) / 2)); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.94rem; }
 th, td { padding: 6px 14px 6px 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { font-weight: 600; vertical-align: bottom; }

@@ -59,7 +59,7 @@ class RunStore:
             with _locked(folder):
                 if not (folder / CONFIG).exists():
                     write_file(folder / CONFIG, to_json(config_dict))
-        store = cls.open(folder)
+        store = cls.open(folder, trials=True)
         changes = _changes(store.config, json.loads(to_json(config_dict)))
         if changes:
             more = f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
@@ -72,13 +72,18 @@ class RunStore:
         return store
 
     @classmethod
-    def open(cls, folder: str | Path) -> RunStore:
-        """An existing run."""
+    def open(cls, folder: str | Path, trials: bool = False) -> RunStore:
+        """An existing run; with `trials` also one of a sweep, which has fewer environments than its options say."""
         folder = Path(folder)
         if not folder.is_dir():
             raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
         if not (folder / CONFIG).exists():
             raise RunError(f"{folder} is not a run folder (it has no {CONFIG}): give the folder of a run")
+        if not trials and (sweep := folder.resolve().parent.parent / "sweep.json").is_file():
+            raise RunError(
+                f"{folder} is a trial of the sweep {sweep.parent}, which holds training environments out of it, "
+                "expected a run of its own: make one with the options that its config.json names"
+            )
         return cls(folder, read_json(folder / CONFIG, "put the run's own file back, or use another --out"))
 
     @contextlib.contextmanager
