@@ -138,6 +138,7 @@ def test_training_changes_policies_and_models(tiny_run, shapes):
 # Determinism
 
 
+@pytest.mark.slow  # test_resume compares runs too
 def test_second_run_gives_the_same_bits(tiny_run, shapes, tmp_path):
     again = run(tmp_path / "run", shapes)
     assert bits(again, ARTEFACTS) == bits(tiny_run, ARTEFACTS)
