@@ -98,7 +98,6 @@ MADE_UP = ("embed", "fit")
     [
         ("swimmer", ("embed",)),
         ("ant-legs", MADE_UP),
-        ("half-cheetah", MADE_UP),
         pytest.param("half-cheetah", (), marks=pytest.mark.slow),
         pytest.param("swimmer", (), marks=pytest.mark.slow),
         pytest.param("ant-wind", (), marks=pytest.mark.slow),

@@ -73,6 +73,7 @@ def test_without_memory_nothing_can_be_earned(earned):
     np.testing.assert_allclose(earned("ppo-all"), BLIND, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_knowing_the_context_from_the_start(earned):
     # Five pushes of 0.8; the first of them is made by those alone who are told.
     assert above(earned("oracle"), 0.9 * (INFORMED + 0.8))
@@ -86,12 +87,14 @@ def test_finding_out_within_the_episode(earned, name):
     assert above(returns - earned("ppo-all"), HALF)
 
 
+@pytest.mark.slow
 def test_policy_conditioned_on_the_embedding_beats_one_for_all(earned):
     returns = earned("ppo-dyn")
     assert above(returns, 0.75 * INFORMED)
     assert above(returns - earned("ppo-all"), HALF)
 
 
+@pytest.mark.slow
 def test_one_policy_a_cluster(earned, artefacts):
     assert above(earned("kmeans"), 0.75 * INFORMED)
     # Two clusters: pushes to the left and to the right look different whatever the encoder.
