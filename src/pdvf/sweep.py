@@ -30,6 +30,7 @@ from pdvf.methods import METHODS, Method
 from pdvf.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.runs import Progress, RunError, RunStore, run_phase
 from pdvf.runs.files import read_json, to_json, write_file
+from pdvf.runs.store import SWEEP
 
 APPENDIX_C: dict[str, tuple[Any, ...]] = {
     "ppo.learning_rate": (1e-4, 3e-4, 5e-4, 1e-3),
@@ -269,7 +270,7 @@ def _agents_needed(method: Method) -> list[Method]:
 
 def _claim(folder: Path, description: dict[str, Any]) -> None:
     """Makes the folder this sweep's own, or raises when it is another's."""
-    path, data = folder / "sweep.json", to_json(description)
+    path, data = folder / SWEEP, to_json(description)
     if folder.exists() and not path.exists() and any(folder.iterdir()):
         raise RunError(f"{folder} is not the folder of a sweep: give a new or empty folder as --out")
     if path.exists() and read_json(path, "use another --out") != json.loads(data):

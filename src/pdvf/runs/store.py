@@ -38,6 +38,8 @@ Tree = TypeVar("Tree")
 LOCK = ".lock"
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
+SWEEP = "sweep.json"
+"""In a folder whose `trials` are runs with environments held out."""
 ANEW = "delete it and run the same command again to make it anew"
 
 
@@ -79,7 +81,7 @@ class RunStore:
             raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
         if not (folder / CONFIG).exists():
             raise RunError(f"{folder} is not a run folder (it has no {CONFIG}): give the folder of a run")
-        if not trials and (sweep := folder.resolve().parent.parent / "sweep.json").is_file():
+        if not trials and (sweep := folder.resolve().parent.parent / SWEEP).is_file():
             raise RunError(
                 f"{folder} is a trial of the sweep {sweep.parent}, which holds training environments out of it, "
                 "expected a run of its own: make one with the options that its config.json names"
