@@ -29,7 +29,7 @@ Complaint = Callable[..., str]
 def complaint(capsys, monkeypatch) -> Complaint:
     """Runs a command that must fail; its message with boxes and line breaks taken out."""
     # Devices cannot be made once a test has computed something; test_in_a_process_that_computes covers the real one.
-    monkeypatch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
+    monkeypatch.setattr(pdvf.parallel, "use_all_cores", lambda devices=None: None)
 
     def run(*words: object) -> str:
         capsys.readouterr()
@@ -370,7 +370,7 @@ def test_help_of_a_phase(capsys, command):
 
 
 def test_output_that_nobody_reads():
-    words = [sys.executable, "-c", "from pdvf.cli import entry; entry()", "run", "spaceship", "--help"]
+    words = [sys.executable, "-c", "from pdvf.processes import entry; entry()", "run", "spaceship", "--help"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

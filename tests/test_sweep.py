@@ -21,7 +21,7 @@ from tiny import TINY, command_line, relaxed
 @pytest.fixture(scope="module", autouse=True)
 def checks() -> Iterator[None]:
     with relaxed(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pdvf.parallel, "use_all_cores", lambda: None)
+        patch.setattr(pdvf.parallel, "use_all_cores", lambda devices=None: None)
         yield
 
 

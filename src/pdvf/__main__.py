@@ -1,5 +1,5 @@
 """`python -m pdvf`."""
 
-from pdvf.cli import entry
+from pdvf.processes import entry
 
 entry()

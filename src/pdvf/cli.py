@@ -33,6 +33,7 @@ from pdvf import __version__, commands
 from pdvf.arguments import CompareArguments, PhaseArguments, ReproduceArguments, RunArguments, SweepArguments
 from pdvf.config import ENVIRONMENT_OPTIONS, Config, ConfigError, from_dict, to_dict
 from pdvf.presets import PRESETS, preset
+from pdvf.processes import INTERRUPTED, LINE
 from pdvf.runs.errors import RunError
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, RunError) as error:
         print(f"pdvf: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("pdvf: stopped; the same command goes on from the last finished stage", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt:  # from Python; a process of its own never gets here (`processes.exit_on_interrupt`)
+        print(LINE, file=sys.stderr)
+        return INTERRUPTED
     except MemoryError:
         print("pdvf: out of memory; use a smaller preset or smaller batches", file=sys.stderr)
         return 2
@@ -72,17 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"pdvf: {faults[-1]}", file=sys.stderr)  # JAX wraps what a user's environment raises
         return 2
-
-
-def entry() -> None:
-    """The console script; whoever reads its output may stop reading, as `head` does."""
-    try:
-        status = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
-        status = 1
-    sys.exit(status)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -172,8 +162,11 @@ def _side_by_side(
     # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from pdvf import pipeline, reproduce, workers
+    from pdvf.parallel import use_all_cores
     from pdvf.runs import RunStore
+    from pdvf.runs.environment import recorded_cores
 
+    use_all_cores(next(filter(None, (recorded_cores(given.out / family) for family in configs)), None))
     jobs: list[workers.Job] = []
     for family, config in configs.items():
         store = RunStore.create(given.out / family, to_dict(config), command)
@@ -185,7 +178,7 @@ def _side_by_side(
             _say(f"{line} ({counted})")
 
     try:
-        undone = workers.work(jobs, given.workers, say)
+        undone = workers.work(jobs, given.workers, say, status.write_clock)
     finally:
         status.write()  # how long it was at work, also when it is stopped
     print(f"all tables and figures: {reproduce.write_index(given.out)}")
@@ -205,8 +198,9 @@ def _sweep(rest: list[str]) -> int:
     rest, options = _take_options(rest)
     given = _parse_run("sweep", rest, SweepArguments)
     from pdvf.parallel import use_all_cores
+    from pdvf.runs.environment import recorded_cores
 
-    use_all_cores()
+    use_all_cores(recorded_cores(given.out / "trials" / "001"))
     from pdvf.runs import make_progress
     from pdvf.sweep import make_sweep
 
@@ -291,13 +285,16 @@ def _execute(
 ) -> None:
     """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are."""
     from pdvf.parallel import use_all_cores
+    from pdvf.runs.environment import changed_since, recorded_cores
 
-    use_all_cores()
+    use_all_cores(recorded_cores(folder))
     from pdvf import comparison, parts, pipeline
     from pdvf.runs import RunStore, make_progress
 
     chosen = None if methods is None else comparison.find_methods(methods)
     store = RunStore.open(folder) if config is None else RunStore.create(folder, to_dict(config), command)
+    if (chosen or parts.REPORT not in phases[:1]) and (change := changed_since(folder)):
+        print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
     problem = pipeline.Problem(from_dict(store.config))
     if chosen is not None:
         chosen = comparison.suited(chosen, problem, bool(methods))

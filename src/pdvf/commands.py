@@ -18,8 +18,9 @@ def diagnose(rest: list[str]) -> int:
     """What holds a trained run back."""
     given = tyro.cli(DiagnoseArguments, prog="pdvf diagnose", args=rest)
     from pdvf.parallel import use_all_cores
+    from pdvf.runs.environment import recorded_cores
 
-    use_all_cores()
+    use_all_cores(recorded_cores(given.run))
     import jax
 
     from pdvf import pipeline

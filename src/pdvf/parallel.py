@@ -19,34 +19,42 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 
-def use_all_cores() -> None:
-    """Makes every core a device of its own; other backends do not mind.
+def use_all_cores(devices: int | None = None) -> None:
+    """Makes every core a device of its own, or as many devices as given; other backends do not mind.
 
+    Sums are taken in another order on another number of devices: a run keeps the number that it was begun with.
     Call before anything is computed: a process that has its devices already keeps them.
     """
-    cores = len(os.sched_getaffinity(0))
-    os.environ.setdefault("PJRT_NPROC", str(4 * cores))  # see docs/decisions/0002-two-cores.md
+    devices = devices or len(os.sched_getaffinity(0))
+    os.environ.setdefault("PJRT_NPROC", str(4 * devices))  # see docs/decisions/0002-two-cores.md
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", devices)
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`jax.jit` for programs that run for seconds: on a CPU they spend as long with the compiler.
 
-    At the compiler's first level it is done sooner and the code is as fast here (docs/decisions/0002-two-cores.md).
-    Inside another program, which decides how it is compiled, the function is just called.
+    At the compiler's first level it is done sooner and the code is as fast here (docs/decisions/0002-two-cores.md);
+    `jax_disable_most_optimizations` asks for level 0. Inside another program, which decides how it is compiled, the
+    function is just called.
     """
     plain = jax.jit(function)
-    sooner = jax.jit(function, compiler_options={"xla_backend_optimization_level": 1})
+    levels = [jax.jit(function, compiler_options={"xla_backend_optimization_level": level}) for level in (0, 1)]
 
     def call(*arguments: Any) -> Any:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
+        if tracing(arguments):
             return function(*arguments)
-        hurry = jax.default_backend() == "cpu" and not jax.config.values["jax_disable_most_optimizations"]
-        return (sooner if hurry else plain)(*arguments)
+        if jax.default_backend() != "cpu":
+            return plain(*arguments)
+        return levels[not jax.config.values["jax_disable_most_optimizations"]](*arguments)
 
     return call
+
+
+def tracing(arguments: Any) -> bool:
+    """Whether JAX is tracing: the arguments are abstract, or whatever is computed now is (`jax.eval_shape`)."""
+    return any(isinstance(leaf, Tracer) for leaf in (jax.lax.add(1.0, 1.0), *jax.tree.leaves(arguments)))
 
 
 class Program:
@@ -64,7 +72,7 @@ class Program:
     def __call__(self, shared: Any, split: Any) -> Any:
         """What the function returns, on the first device."""
         devices, parts = self._devices(split)
-        if parts == 1 or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((shared, split))):
+        if parts == 1 or tracing((shared, split)):
             return self._plain(shared, split)
         mesh = Mesh(np.array(devices[:parts]), ("rows",))
         if parts not in self._sharded:

@@ -1,17 +1,21 @@
 """One part of a run: a phase, a method or the report, made here or by a process of its own.
 
-`python -m pdvf.parts RUN NAME` is what `workers` starts; whoever starts it holds the run's lock.
+`python -m pdvf.parts RUN NAME` is what `workers` starts; whoever starts it holds the run's lock and the other end of its
+standard input.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from pdvf import comparison, pipeline
 from pdvf.config import ConfigError, from_dict
 from pdvf.parallel import use_all_cores
 from pdvf.pipeline import PHASES, Problem
+from pdvf.processes import exit_on_interrupt, exit_with_parent
 from pdvf.runs import Progress, RunError, RunStore, make_progress, run_phase
+from pdvf.runs.environment import recorded_cores
 
 REPORT = "report"
 
@@ -52,7 +56,9 @@ def make_phase(store: RunStore, problem: Problem, name: str, progress: Progress)
 
 def main(folder: str, name: str) -> int:
     """A part by itself."""
-    use_all_cores()
+    exit_on_interrupt()
+    exit_with_parent()
+    use_all_cores(recorded_cores(Path(folder)))
     try:
         store = RunStore.open(folder)
         make_part(store, Problem(from_dict(store.config)), name, make_progress(False))

@@ -72,13 +72,21 @@ class Status:
         self._out, self._families, self._methods, self._workers = out, families, methods, workers
         self._began, self._clock = now(), time.monotonic()
         self._earlier = stretches(out)
+        self._written = 0.0
 
     def write(self) -> str:
         """Writes status.html and stretches.json; the state in one line."""
-        seconds = round(time.monotonic() - self._clock, 1)
-        this = {"began": self._began, "seconds": seconds, "workers": self._workers, "device": device()}
-        write_file(self._out / "stretches.json", to_json({"stretches": [*self._earlier, this]}))
+        self.write_clock(0.0)
         return write_status(self._out, self._families, self._methods)
+
+    def write_clock(self, every: float = 10.0) -> None:
+        """Writes stretches.json, unless it was written less than so many seconds ago; a kill costs no more of it."""
+        seconds = time.monotonic() - self._clock
+        if seconds < self._written + every:
+            return
+        self._written = seconds
+        this = {"began": self._began, "seconds": round(seconds, 1), "workers": self._workers, "device": device()}
+        write_file(self._out / "stretches.json", to_json({"stretches": [*self._earlier, this]}))
 
 
 def stretches(out: Path) -> list[dict[str, Any]]:

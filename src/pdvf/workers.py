@@ -1,14 +1,13 @@
 """Parts of several runs side by side, each in a process of its own.
 
 One program of small operations leaves most of a GPU idle; a dozen of them fill it. A part starts as soon as the
-artefacts it needs are there, phases before methods. What a process says goes to RUN/logs/NAME.log. The runs stay
-locked until the last process has ended, even when this one is killed: the processes hold the locks too.
+artefacts it needs are there, phases before methods. What a process says goes to RUN/logs/NAME.log. The processes end
+when this one does, however it ends, and hold the runs' locks until then.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -85,17 +84,18 @@ def jobs_of(store: RunStore, problem: Problem, methods: Sequence[Method]) -> lis
     return [*jobs, Job(store, REPORT, tuple(name for job in jobs for name in job.leaves), ())]
 
 
-def work(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> list[Job]:
+def work(
+    jobs: Sequence[Job], workers: int, say: Callable[[str], None], tick: Callable[[], None] = lambda: None
+) -> list[Job]:
     """Does all jobs, at most `workers` at a time; those that failed or had to wait for one that did.
 
-    `say` hears a line whenever a job begins or ends.
+    `say` hears a line whenever a job begins or ends; `tick` is called several times a second.
     """
     waiting = sorted((job for job in jobs if not job.done), key=lambda job: job.name not in PHASES)
     failed: list[Job] = []
     running: list[Running] = []
     stores = {job.store.folder: job.store for job in jobs}
     with ExitStack() as stack:
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _leave))
         locks = [stack.enter_context(store.lock()) for store in stores.values()]
         try:
             while waiting or running:
@@ -106,6 +106,7 @@ def work(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> list[
                 if not running:
                     break
                 time.sleep(PAUSE)
+                tick()
                 for ended in [one for one in running if one.process.poll() is not None]:
                     running.remove(ended)
                     job, took = ended.job, duration(time.monotonic() - ended.began)
@@ -128,14 +129,8 @@ def _start(job: Job, locks: Sequence[int]) -> subprocess.Popen[bytes]:
     environment = {PRIORITY: "0" if job.name in PHASES else "1", **os.environ}  # others wait for the phases
     with job.log.open("ab") as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=locks, env=environment
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=locks, env=environment
         )
-
-
-def _leave(number: int, frame: object) -> None:
-    """Ends this process so that its own are ended too."""
-    del frame
-    sys.exit(128 + number)
 
 
 def _last_line(path: Path) -> str:

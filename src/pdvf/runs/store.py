@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 SWEEP = "sweep.json"
 """In a folder whose `trials` are runs with environments held out."""
+ENDING = 10.0
+"""Seconds that the processes of a killed command are given to end."""
 ANEW = "delete it and run the same command again to make it anew"
 
 
@@ -283,18 +286,41 @@ def _locked(folder: Path) -> Iterator[int]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         with writing(path):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                pid = os.pread(descriptor, 32, 0).decode(errors="replace") or "unknown"
-                raise RunError(
-                    f"process {pid} is writing to {folder}: wait until it ends, or use another --out"
-                ) from error
+            _wait_for_lock(descriptor, folder)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, folder: Path) -> None:
+    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error."""
+    deadline = time.monotonic() + ENDING
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = os.pread(descriptor, 32, 0).decode(errors="replace")
+            killed = pid.isdecimal() and not _is_alive(int(pid))
+            if not killed:
+                who = f"process {pid or 'unknown'} is"
+            elif time.monotonic() > deadline:
+                who = f"processes that process {pid}, which has ended, started are still"
+            else:
+                time.sleep(0.05)
+                continue
+            raise RunError(f"{who} writing to {folder}: wait until it ends, or use another --out") from error
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _require_run_or_empty(folder: Path) -> None:

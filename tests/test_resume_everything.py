@@ -1,0 +1,145 @@
+"""Every phase and every method goes on from a stage that was saved, to the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pdvf.comparison import method_key, train_method
+from pdvf.config import to_dict
+from pdvf.methods import METHODS, agent_artefact
+from pdvf.parallel import compiled
+from pdvf.pipeline import PHASES, Problem, artefact_shapes
+from pdvf.runs import Quiet, RunStore, run_phase
+from tiny import TINY, relaxed
+
+PROBLEM = Problem(TINY)
+
+
+class Killed(BaseException):
+    """Stands for a kill right after a stage was saved."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def checks() -> Iterator[None]:
+    """Without those that whole programs trip over."""
+    with relaxed():
+        yield
+
+
+def untrained(folder: Path, shapes: dict[str, Any]) -> RunStore:
+    """A run whose phases left random numbers: what they learned does not matter here."""
+    store, rng = RunStore.create(folder, to_dict(TINY), "test"), np.random.default_rng(0)
+    for name in (leaf for phase in PHASES.values() for leaf in phase.leaves if leaf != "evaluation"):
+        store.save(name, jax.tree.map(lambda x: _random(x, rng), shapes[name]))
+    return store
+
+
+def _random(x: Any, rng: np.random.Generator) -> jax.Array:
+    numbers = 0.4 * rng.normal(size=x.shape) + 0.2
+    return jnp.asarray(numbers > 0 if x.dtype == bool else numbers, x.dtype)
+
+
+@cache
+def shapes() -> dict[str, Any]:
+    return artefact_shapes(PROBLEM)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> RunStore:
+    return untrained(tmp_path_factory.mktemp("untrained") / "run", shapes())
+
+
+def in_two_goes(store: RunStore, make: Callable[[], None], stages: str, patch: pytest.MonkeyPatch) -> None:
+    """Stops right after a stage was saved, then makes the rest from what is on the disk."""
+    save = RunStore.save_stage
+
+    def save_and_die(self: RunStore, *given: Any, **named: Any) -> None:
+        save(self, *given, **named)
+        raise Killed
+
+    with patch.context() as patched:
+        patched.setattr(RunStore, "save_stage", save_and_die)
+        with pytest.raises(Killed):
+            make()
+    latest = store.latest_stage(stages)
+    assert latest is not None
+    assert latest[0] == 1
+    make()
+    assert store.latest_stage(stages) is None
+
+
+def bits(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: (store.manifest(name)["sha256"], store.info(name)["history"]) for name in names}
+
+
+def removed(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
+    """What artefacts were, which are now gone."""
+    found = bits(store, names)
+    for name in names:
+        store.remove(name)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in PHASES if name not in ("collect", "evaluate")])  # one stage each
+def test_phase(name, store, monkeypatch):
+    spec = PHASES[name]
+
+    def make() -> None:
+        inputs = [store.load(needed, shapes()[needed]) for needed in spec.needs]
+        run_phase(store, spec.make(PROBLEM, *inputs), spec.leaves, spec.needs, Quiet())
+
+    random = {leaf: store.load(leaf, shapes()[leaf]) for leaf in spec.leaves}
+    for leaf in spec.leaves:
+        store.remove(leaf)
+    in_two_goes(store, make, name, monkeypatch)
+    made = removed(store, spec.leaves)
+    make()
+    assert bits(store, spec.leaves) == made
+    for leaf, tree in random.items():  # what other phases were made from
+        store.save(leaf, tree)
+
+
+SEVERAL_STAGES = ("rl2", "maml", "ppo-dyn", "ppo-all", "kmeans", "no-agg-policy", "oracle", "rma", "pd-vf-plus")
+
+
+def test_no_other_method_can_be_stopped_in_between(store):
+    others = [method for name, method in METHODS.items() if name not in SEVERAL_STAGES]
+    for method in others:
+        inputs = {needed: store.load(needed, shapes()[needed]) for needed in method.needs}
+        assert method.train(PROBLEM, inputs, method_key(PROBLEM, method)).stages == 1
+
+
+@pytest.mark.parametrize("name", SEVERAL_STAGES)
+def test_method(name, store, monkeypatch):
+    method, agent = METHODS[name], agent_artefact(name)
+    known = dict(shapes())
+    for other in method.others(PROBLEM):
+        train_method(store, PROBLEM, METHODS[other], known, Quiet())
+
+    def make() -> None:
+        train_method(store, PROBLEM, method, known, Quiet())
+
+    if store.has(agent):
+        store.remove(agent)
+    in_two_goes(store, make, name, monkeypatch)
+    made = removed(store, (agent,))
+    make()
+    assert bits(store, (agent,)) == made
+
+
+def test_a_program_with_compiler_options_inside_a_trace():
+    # A phase's state is described by tracing its start, which may call such a program with numbers at hand.
+    program, numbers = compiled(lambda x: x + 1.0), jnp.arange(3.0)
+    jax.config.update("jax_disable_most_optimizations", False)  # as users have it
+    try:
+        assert jax.eval_shape(lambda: program(numbers)).shape == (3,)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
