@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,19 +33,16 @@ ARTEFACTS = {
 pytestmark = pytest.mark.timeout(900)
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
-    """`pdvf run` with its progress to be read."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "pdvf", "run", "spaceship", *command_line(CONFIG), "--out", str(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(folder: Path, cores: Sequence[int] = ()) -> subprocess.Popen[str]:
+    """`pdvf run` with its progress to be read, on some cores or on all."""
+    program = [sys.executable, "-m", "pdvf", "run", "spaceship", *command_line(CONFIG), "--out", str(folder)]
+    bound = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
+    return subprocess.Popen([*bound, *program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(folder: Path) -> list[str]:
+def finish(folder: Path, cores: Sequence[int] = ()) -> list[str]:
     """Runs to the end; what it said on its way."""
-    with start(folder) as child:
+    with start(folder, cores) as child:
         said, complaints = child.communicate()
     assert child.returncode == 0, complaints
     assert said == f"report: {folder / 'report.html'}\n"
@@ -95,13 +94,13 @@ def test_run_leaves_every_artefact_and_table(uninterrupted):
     assert (uninterrupted / "report.html").stat().st_size > 1000
 
 
-def test_killed_while_fitting(uninterrupted, tmp_path):
+def test_killed_while_fitting_and_resumed_on_one_core(uninterrupted, tmp_path):
     folder = tmp_path / "run"
     kill(folder, "fit: stage 1 of 4")
     store = RunStore.open(folder)
     assert store.latest_stage("fit") is not None
     assert not store.has("adapter")
-    said = finish(folder)
+    said = finish(folder, cores=[min(os.sched_getaffinity(0))])  # as many devices as before, so the same bits
     assert said[0].startswith("fit: goes on after stage")  # nothing before it was done again
     assert results(folder) == results(uninterrupted)
 

@@ -1,7 +1,7 @@
 """One part of a run: a phase, a method or the report, made here or by a process of its own.
 
-`python -m pdvf.parts RUN NAME` is what `workers` starts; whoever starts it holds the run's lock and the other end of its
-standard input.
+`python -m pdvf.parts RUN NAME` is what `workers` starts; whoever starts it holds the run's lock and the other end of
+its standard input.
 """
 
 from __future__ import annotations

@@ -128,9 +128,7 @@ def _start(job: Job, locks: Sequence[int]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pdvf.parts", str(job.store.folder), job.name]
     environment = {PRIORITY: "0" if job.name in PHASES else "1", **os.environ}  # others wait for the phases
     with job.log.open("ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=locks, env=environment
-        )
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=locks, env=environment)
 
 
 def _last_line(path: Path) -> str:
