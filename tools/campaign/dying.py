@@ -59,7 +59,7 @@ def prepare(where: str, n: int) -> None:
     if where in ("write", "enospc"):
 
         def opened(path: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:
-            file = builtins.open(path, mode, *rest, **named)
+            file = builtins.open(path, mode, *rest, **named)  # noqa: SIM115
             if "w" not in mode and "x" not in mode:
                 return file
             number = next(count)
