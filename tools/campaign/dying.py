@@ -1,7 +1,7 @@
 """Runs `pdvf` so that it dies at one of its file operations: `python dying.py WHERE N pdvf-arguments...`
 
 WHERE is an operation of the run store: `replace`, `fsync` or `unlink` (the N-th call is not made, the process is killed
-instead), or `write` (the N-th file that is being written gets half of its bytes). N counts from 1. With `enospc` the
+instead), or `write` (the N-th file that is being written gets half of its bytes). N counts from 1. With `full` the
 N-th file gets half of its bytes and the disk is full from then on.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from pdvf.runs import files
 
+FULL = "full"
 OPERATIONS = ("replace", "fsync", "unlink", "write")
 
 
@@ -48,7 +49,7 @@ class Half:
         return getattr(self._file, name)
 
 
-def full() -> NoReturn:
+def no_space() -> NoReturn:
     """As if the disk were full."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -56,7 +57,7 @@ def full() -> NoReturn:
 def prepare(where: str, n: int) -> None:
     """Sets the trap."""
     count = itertools.count(1)
-    if where in ("write", "enospc"):
+    if where in ("write", FULL):
 
         def opened(path: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:
             file = builtins.open(path, mode, *rest, **named)  # noqa: SIM115
@@ -65,7 +66,7 @@ def prepare(where: str, n: int) -> None:
             number = next(count)
             if where == "write":
                 return Half(file, die) if number == n else file
-            return Half(file, full) if number >= n else file
+            return Half(file, no_space) if number >= n else file
 
         files.open = opened  # type: ignore[attr-defined]
         return

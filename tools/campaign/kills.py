@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,11 @@ from tiny import TINY, command_line  # noqa: E402
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 PATIENCE = 300.0
 """Seconds after which a command counts as hung."""
+HUNG = -999
+"""Exit status of a command that had to be killed after that."""
+MOST = 15
+"""Kills of one chain."""
+WAYS = ("KILL", "TERM", "INT", *dying.OPERATIONS, dying.FULL)
 AT_ONCE = 5.0
 """Seconds in which Ctrl-C must have ended a command."""
 TINY_WORDS = command_line(TINY)
@@ -75,7 +80,6 @@ class Attempt:
     returncode: int
     seconds: float
     said: str
-    killed: bool
     after: float = 0.0
     """Seconds from the signal to the end."""
 
@@ -125,14 +129,14 @@ def attempt(
     moment: float = 0.0,
 ) -> Attempt:
     """Starts a command, sends it a signal after so many seconds if one is given, and waits for its end."""
-    began, after, killed = time.monotonic(), 0.0, False
+    began, after = time.monotonic(), 0.0
     process = start(words, work, log, trap)
     try:
         if number is not None:
             try:
                 process.wait(moment)
             except subprocess.TimeoutExpired:
-                sent, killed = time.monotonic(), True
+                sent = time.monotonic()
                 process.send_signal(number)
                 process.wait(PATIENCE)
                 after = time.monotonic() - sent
@@ -140,9 +144,8 @@ def attempt(
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        return Attempt(-999, time.monotonic() - began, log.read_text(errors="replace"), True, PATIENCE)
-    killed = killed or (trap is not None and process.returncode == -signal.SIGKILL)
-    return Attempt(process.returncode, time.monotonic() - began, log.read_text(errors="replace"), killed, after)
+        return Attempt(HUNG, time.monotonic() - began, log.read_text(errors="replace"), PATIENCE)
+    return Attempt(process.returncode, time.monotonic() - began, log.read_text(errors="replace"), after)
 
 
 def finished(folder: Path) -> dict[str, str]:
@@ -207,8 +210,8 @@ def reference(scenario: Scenario, work: Path) -> Reference:
     return Reference(kept["results"], kept["seconds"])
 
 
-def run_chain(scenario: Scenario, seed: int, most: int, work: Path, until: float) -> Chain:
-    """Kills one command at most so often, until it is done or time is up; then lets it end."""
+def run_chain(scenario: Scenario, seed: int, ways: Sequence[str], work: Path, until: float) -> Chain:
+    """Stops one command up to `MOST` times, until it is done or time is up; then lets it end."""
     rng, chain = random.Random(seed), Chain(scenario.name, seed)
     whole = reference(scenario, work)
     folder, log = work / "chains" / f"{seed:05d}", work / "chains" / f"{seed:05d}.log"
@@ -220,25 +223,24 @@ def run_chain(scenario: Scenario, seed: int, most: int, work: Path, until: float
         if wrong:
             chain.problems.append(f"{scenario.name}, chain {seed}: {what}: {made.said[-400:]!r}")
 
-    for _ in range(most):
+    for _ in range(MOST):
         if time.monotonic() > until:
             break
-        before = finished(folder)
-        if rng.random() < 0.5:
-            way = rng.choice(list(SIGNALS))
+        before, way = finished(folder), rng.choice(ways)
+        if way in SIGNALS:
             made = attempt(words, work, log, None, SIGNALS[way], rng.uniform(0.2, 0.9 * whole.seconds))
         else:
-            way = rng.choice(dying.OPERATIONS)
-            made = attempt(words, work, log, (way, rng.randint(1, 25)))
-        if made.killed and made.returncode != 0:
+            made = attempt(words, work, log, (way, rng.randint(1, 12)))
+        expected = {"INT": INTERRUPTED, "TERM": -signal.SIGTERM, dying.FULL: 2}.get(way, -signal.SIGKILL)
+        if made.returncode != 0:  # 0: it was done before that
             chain.kills[way] = chain.kills.get(way, 0) + 1
+            check(made.returncode != expected, f"exit status {made.returncode} after {way}", made)
         check("Traceback" in made.said or "Fatal Python" in made.said, f"traceback after {way}", made)
-        if way == "INT" and made.killed and made.returncode != 0:  # 0: it was done before the signal arrived
-            check(made.returncode != INTERRUPTED, f"exit status {made.returncode} after INT", made)
+        if made.returncode == INTERRUPTED:
             check(not made.said.endswith(LINE + "\n") or made.said.count(LINE) != 1, "not the one line after INT", made)
             check(made.after > AT_ONCE, f"{made.after:.1f} s from INT to the end", made)
-        elif not made.killed:
-            check(made.returncode not in (0,), f"exit status {made.returncode} without a kill", made)
+        if made.returncode == expected and way == dying.FULL:
+            check("no space left on the device" not in made.said, "no line about the full disk", made)
         after = finished(folder)
         check(any(after.get(name) != bits for name, bits in before.items()), f"an artefact was lost after {way}", made)
         if made.returncode == 0:
@@ -257,27 +259,22 @@ def run_chain(scenario: Scenario, seed: int, most: int, work: Path, until: float
     return chain
 
 
-def plan() -> list[Scenario]:
-    """Scenarios in turn, by weight."""
-    return [s for turn in range(max(s.weight for s in SCENARIOS)) for s in SCENARIOS if turn < s.weight]
-
-
 def campaign(
-    seconds: float, seed: int, work: Path, most: int = 12, say: Callable[[str], None] = print
+    seconds: float, seed: int, work: Path, ways: Sequence[str] = WAYS, scenarios: Sequence[Scenario] = SCENARIOS
 ) -> dict[str, Any]:
     """Chains until time is up; those of earlier campaigns in the same folder count. Counts by scenario and way."""
     work.mkdir(parents=True, exist_ok=True)
     ledger, until = work / f"kills-{seed}.jsonl", time.monotonic() + seconds
     chains = [Chain(**json.loads(line)) for line in ledger.read_text().splitlines()] if ledger.is_file() else []
-    order = plan()
+    order = [s for turn in range(max(s.weight for s in scenarios)) for s in scenarios if turn < s.weight]
     while time.monotonic() < until:
         number = len(chains)
-        chain = run_chain(order[number % len(order)], 10_000 * seed + number, most, work, until)
+        chain = run_chain(order[number % len(order)], 10_000 * seed + number, ways, work, until)
         chains.append(chain)
         with ledger.open("a") as file:
             file.write(json.dumps(vars(chain)) + "\n")
         state = "the same bits" if chain.bit_equal and not chain.problems else "; ".join(chain.problems)
-        say(f"{chain.scenario}: {sum(chain.kills.values())} kills, {state}")
+        print(f"{chain.scenario}: {sum(chain.kills.values())} kills, {state}", flush=True)
     return summary(chains)
 
 
@@ -298,5 +295,8 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "campaign")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--only", nargs="+", choices=[s.name for s in SCENARIOS], default=[s.name for s in SCENARIOS])
     given = parser.parse_args()
-    print(json.dumps(campaign(given.seconds, given.seed, given.work), indent=2))
+    chosen = [scenario for scenario in SCENARIOS if scenario.name in given.only]
+    print(json.dumps(campaign(given.seconds, given.seed, given.work.resolve(), given.ways, chosen), indent=2))
