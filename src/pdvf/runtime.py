@@ -203,7 +203,7 @@ class Adapter:
             given = np.asarray(observation)
         except Exception as error:
             raise AdapterError(f"observation of type {type(observation).__name__} is no array, {expected}") from error
-        if given.dtype.kind not in "fiub" or isinstance(observation, np.ma.MaskedArray):
+        if given.dtype.kind not in "fiub" or hasattr(observation, "filled"):  # a masked array; numpy.ma takes 7 MB
             kind = f"type {type(observation).__name__} holds {given.dtype}"
             raise AdapterError(f"observation of {kind}, {expected}")
         if given.shape != (self.observation_size,):
