@@ -453,13 +453,13 @@ def _limited() -> Iterator[None]:
     def hang(*_: Any) -> None:
         raise Hang(f"longer than {LIMIT:g} s")
 
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    handler, timer = signal.signal(signal.SIGALRM, hang), signal.setitimer(signal.ITIMER_REAL, LIMIT)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)  # a test's own limit
 
 
 def campaign(seconds: float, seed: int, attacks: int | None = None) -> dict[str, dict[str, Any]]:
@@ -494,11 +494,8 @@ def campaign(seconds: float, seed: int, attacks: int | None = None) -> dict[str,
 
 
 def _row(acted: bool | None = None, example: str = "") -> dict[str, Any]:
-    tried = int(acted is not None)
-    examples = [example] if example else []
-    return {"tried": tried, "refused": 0, "acted": int(acted or 0), "failed": tried - int(acted or 0)} | {
-        "examples": examples
-    }
+    ended = {"tried": int(acted is not None), "refused": 0, "acted": int(acted is True), "failed": int(acted is False)}
+    return ended | {"examples": [example] if example else []}
 
 
 def _any(rng: np.random.Generator, choices: list[Any]) -> Any:
