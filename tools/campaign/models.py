@@ -524,11 +524,11 @@ def _million_steps() -> dict[str, Any]:
 
 
 def steps(count: int) -> float:
-    """MB of resident memory that so many steps add."""
+    """MB of resident memory that so many steps add, less what is mapped from files: the kernel may drop that."""
 
     def resident() -> float:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("RssAnon"))
+        return int(line.split()[1]) / 1024
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.pdvf"
@@ -551,8 +551,8 @@ def coverage_guided(seconds: float, seed: int) -> dict[str, Any]:
         counts = Path(folder) / "counts.json"
         row = {**_row(), **(json.loads(counts.read_text()) if counts.is_file() else {})}
     if ended.returncode != 0 or not row["tried"]:
-        lines = [line for line in ended.stderr.splitlines() if "Error" in line or "ERROR" in line]
-        row |= {"failed": 1, "examples": [" | ".join(lines[:3])[:300] or ended.stderr[-300:]]}
+        lines = [line for line in (ended.stdout + ended.stderr).splitlines() if "Error" in line or "ERROR" in line]
+        row |= {"failed": 1, "examples": [" | ".join(lines[:2])[:300] or ended.stderr[-300:]]}
     return row
 
 
