@@ -46,6 +46,14 @@ def test_a_file_that_is_no_model(tmp_path, capsys):
     assert "cannot be read" in capsys.readouterr().err
 
 
+def test_a_model_of_another_size_than_its_family(file, tmp_path, capsys):
+    family = REGISTRY["swimmer"](OPTIONS["swimmer"])
+    with relaxed():
+        (tmp_path / "other.pdvf").write_bytes(export(make_adapter(family, 0.5), family, {"family": "spaceship"}))
+    assert main(["evaluate", "--pretrained", str(tmp_path / "other.pdvf")]) == 2
+    assert "for observation and action of sizes (8, 2), expected (2, 2)" in capsys.readouterr().err
+
+
 def test_measured_returns_are_those_of_the_model(tmp_path):
     assert measured(tmp_path / "returns.csv", 0) == {}
     columns = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")

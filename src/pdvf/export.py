@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from safetensors.numpy import save
 
 from pdvf.adapt.adapter import ANCHORS, Adapter
+from pdvf.checked import ConfigError
 from pdvf.families.base import Family
-from pdvf.rl.networks import Scaler
-from pdvf.runtime import FORMAT, VERSION
+from pdvf.runtime_format import FORMAT, VERSION, AdapterError, check, pack
 
 
 def export(adapter: Adapter, family: Family, about: dict[str, Any]) -> bytes:
@@ -34,9 +32,32 @@ def export(adapter: Adapter, family: Family, about: dict[str, Any]) -> bytes:
         "anchor": adapter.anchor,
         "anchor_width": adapter.anchor_width,
         "anchors": ANCHORS,
+        "sizes": sizes(adapter),
         **about,
     }
-    return save(weights(adapter, family), metadata={"about": json.dumps(described)})
+    arrays = weights(adapter)
+    try:
+        check(described, arrays)
+    except AdapterError as error:
+        raise ConfigError(f"the model cannot be exported: it {error}") from error
+    return pack(described, arrays)
+
+
+def sizes(adapter: Adapter) -> dict[str, int]:
+    """The sizes that the shapes of all arrays follow from, together with those of observation and action."""
+    body = adapter.body
+    environments, z_d = adapter.train_z_d.shape
+    members, value, _ = adapter.value.second.weight.shape
+    return {
+        "z_d": z_d,
+        "z_pi": adapter.train_z_pi.shape[1],
+        "environments": environments,
+        "members": members,
+        "probe": body.probe.layers[0].weight.shape[0],
+        "encoder": body.dynamics.encoder.element.weight.shape[0],
+        "decoder": body.decoder.network.layers[0].weight.shape[0],
+        "value": value,
+    }
 
 
 def measured(returns: Path, model: int) -> dict[str, float]:
@@ -51,11 +72,10 @@ def measured(returns: Path, model: int) -> dict[str, float]:
     return {number: sum(values) / len(values) for number, values in found.items()}
 
 
-def weights(adapter: Adapter, family: Family) -> dict[str, np.ndarray]:
+def weights(adapter: Adapter) -> dict[str, np.ndarray]:
     """The arrays of an adapter under the names that the runtime knows."""
     encoder, value = adapter.body.dynamics.encoder, adapter.value
     named: dict[str, Any] = {
-        "action": Scaler.from_box(family.action),
         "probe.observation": adapter.body.probe.observation,
         "probe.layers": adapter.body.probe.layers,
         "dynamics.observation": adapter.body.dynamics.observation,
@@ -74,9 +94,10 @@ def weights(adapter: Adapter, family: Family) -> dict[str, np.ndarray]:
         parts = {f".{i}": x for i, x in enumerate(part)} if isinstance(part, tuple) else {"": part}
         for suffix, module in parts.items():
             made |= {f"{name}{suffix}.{field}": np.asarray(array) for field, array in _arrays(module).items()}
-    scale = {f"scale.{name}": np.asarray(x) for name, x in adapter.scale._asdict().items()}
     known = np.asarray(adapter.train_z_d)
-    return made | scale | {"train_z_d": known, "familiar": _familiar(known)}
+    for name in ("low", "high"):  # of each training environment, also where all have the same
+        made[f"scale.{name}"] = np.broadcast_to(np.asarray(getattr(adapter.scale, name)), known.shape[:1]).copy()
+    return made | {"scale.power": np.asarray(adapter.scale.power), "train_z_d": known, "familiar": _familiar(known)}
 
 
 def _arrays(module: eqx.Module) -> dict[str, Any]:
@@ -85,5 +106,7 @@ def _arrays(module: eqx.Module) -> dict[str, Any]:
 
 def _familiar(z_d: np.ndarray) -> np.ndarray:
     """The largest distance of a training environment's z_d to its nearest other."""
+    if z_d.shape[0] == 1:
+        return np.asarray(2.0, np.float32)  # no two unit vectors are farther apart
     apart = np.sqrt(np.sum((z_d[:, None] - z_d[None]) ** 2, axis=-1)) + np.diag(np.full(z_d.shape[0], np.inf))
     return np.asarray(max(apart.min(axis=1).max(), 1e-6), np.float32)

@@ -50,9 +50,12 @@ def find(name: str) -> Path:
 def play(file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
     """The family of a model, and its episodes in each of the test environments."""
     try:
-        adapter = Adapter.load(file)
+        return _play(Adapter.load(file), file, episodes, seed)
     except AdapterError as error:
         raise ConfigError(str(error)) from error
+
+
+def _play(adapter: Adapter, file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
     family = adapter.about["family"]
     if family not in IDS:
         raise ConfigError(f"{file} is for the family {family!r}, expected one of: {', '.join(IDS)}")
@@ -62,11 +65,20 @@ def play(file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
     found = []
     for number in make_family(preset(family, "paper")).test(seed=0).numbers:
         env = gymnasium.make(IDS[family], context=number)
+        given, expected = (adapter.observation_size, adapter.action_size), _sizes(env)
+        if given != expected:
+            raise ConfigError(f"{file} is for observation and action of sizes {given}, expected {expected}")
         returns = np.array([_episode(adapter, env, seed + j) for j in range(episodes)])
         known = measured.get(str(number))
         found.append(Played(number, returns, known, adapter.predicted_return, adapter.out_of_distribution))
         env.close()
     return family, found
+
+
+def _sizes(env: gymnasium.Env) -> tuple[int, int]:
+    assert env.observation_space.shape is not None
+    assert env.action_space.shape is not None
+    return env.observation_space.shape[0], env.action_space.shape[0]
 
 
 def _episode(adapter: Adapter, env: gymnasium.Env, seed: int) -> float:

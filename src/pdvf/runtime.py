@@ -14,30 +14,30 @@ as z_pi until the next `reset`. `pdvf export RUN FILE` writes the file.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import os
 from typing import Any
 
 import numpy as np
 
-FORMAT = "pdvf-adapter"
-VERSION = 1
-Weights = dict[str, np.ndarray]
+from pdvf.runtime_format import AdapterError, Weights, bounds, read
 
-
-class AdapterError(ValueError):
-    """A file or an observation that cannot be used; the message says what was given and what was expected."""
+__all__ = ["Adapter", "AdapterError"]
+FARTHEST = np.float32(1e6)  # of a scaled observation: what lies farther counts as this far
+ZERO, ONE = np.float32(0), np.float32(1)
 
 
 class Adapter:
     """Adapts to the dynamics of one episode. Not for several threads: an episode's state lives in it."""
 
-    def __init__(self, weights: Weights, about: dict[str, Any]):
+    def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         self._weights = weights
+        self._hold = hold_last_action
         self.about = about
-        self.observation_size = int(about["observation"])
-        self.action_size = int(about["action"])
-        self.probe_steps = int(about["probe_steps"])
+        self.observation_size: int = about["observation"]
+        self.action_size: int = about["action"]
+        self.probe_steps: int = about["probe_steps"]
+        self._low, self._high = bounds(about)
+        self._centre, self._width = (self._low + self._high) / 2, (self._high - self._low) / 2
         self._probe = _Network(weights, "probe.layers", np.tanh)
         self._decoder = _Network(weights, "decoder.layers", _relu)
         self._value = [
@@ -51,53 +51,63 @@ class Adapter:
         self._forget()
 
     @classmethod
-    def load(cls, file: str | Path, *, family: str | None = None, observation: int = 0, action: int = 0) -> Adapter:
-        """Reads what `pdvf export` wrote; refuses a file for another family or for other dimensions, where given."""
-        from safetensors import SafetensorError, safe_open
+    def load(
+        cls,
+        file: str | os.PathLike[str],
+        *,
+        family: str | None = None,
+        observation: int = 0,
+        action: int = 0,
+        hold_last_action: bool = False,
+    ) -> Adapter:
+        """Reads and checks what `pdvf export` wrote: a file that is damaged or altered raises AdapterError.
 
-        path = Path(file)
-        if not path.is_file():
-            raise AdapterError(f"{path} is not there, expected a file made by `pdvf export RUN FILE`")
-        try:
-            with safe_open(str(path), framework="numpy") as opened:
-                about = json.loads((opened.metadata() or {}).get("about", "{}"))
-                weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        except (SafetensorError, json.JSONDecodeError, OSError) as error:
-            raise AdapterError(f"{path} cannot be read ({error}), expected a file made by `pdvf export`") from error
-        if about.get("format") != FORMAT or about.get("version") != VERSION:
-            given = f"{about.get('format')!r} version {about.get('version')!r}"
-            raise AdapterError(f"{path} has format {given}, expected {FORMAT!r} version {VERSION}: export it again")
+        So does one for another family or for other dimensions, where given. With `hold_last_action` an observation
+        that is not finite, a sensor that has dropped out, makes `act` repeat its last action (at the start of an
+        episode the middle between the bounds); no transition with such an observation is used to infer z_d.
+        """
+        about, weights = read(file)
         for name, wanted in (("family", family), ("observation", observation), ("action", action)):
             if wanted and about[name] != wanted:
-                raise AdapterError(f"{path} is for {name} {about[name]!r}, expected {wanted!r}: load another file")
-        return cls(weights, about)
+                raise AdapterError(f"{file} is for {name} {about[name]!r}, expected {wanted!r}: load another file")
+        adapter = cls(weights, about, hold_last_action)
+        adapter._rehearse()
+        return adapter
 
     def reset(self, observation: Any) -> None:
         """Begins an episode whose first observation [o] this is."""
-        self._check(observation)
+        with np.errstate(all="ignore"):
+            self._check(observation)
         self._begun = True
         self._forget()
 
     def act(self, observation: Any) -> np.ndarray:
-        """The action [a] for an observation [o], in the environment's units and inside its bounds."""
+        """The action [a] for an observation [o], in the environment's units and inside its bounds.
+
+        Both arrays are the caller's to reuse: the adapter keeps copies.
+        """
         if not self._begun:
             raise AdapterError("act was called before reset: call reset(observation) at the start of every episode")
-        s = self._check(observation)
-        if self._s0 is None:
-            self._s0 = s
-        if self.z_pi is None:
-            if self._previous is not None:
-                self._transitions.append((*self._previous, s))
-            if len(self._transitions) == self.probe_steps:
-                self._adapt()
-        if self.z_pi is None:
-            scaled = self._clip(self._probe(_scale(self._weights, "probe.observation", s)))
-            self._previous = (s, scaled)
-        else:
-            assert self._features is not None
-            place = _scale(self._weights, "decoder.observation", s)
-            scaled = self._clip(self._decoder(np.concatenate([place, self._features])))
-        return scaled * self._weights["action.width"] + self._weights["action.centre"]
+        previous, self._previous = self._previous, None  # a transition is one step: none with an observation missing
+        with np.errstate(all="ignore"):  # a number that overflows is clipped, see `_scale`
+            s = self._check(observation)
+            if s is None:
+                return self._last.copy()
+            if self._s0 is None:
+                self._s0 = s
+            if self.z_pi is None and previous is not None:
+                self._transitions.append((*previous, s))
+                if len(self._transitions) == self.probe_steps:
+                    self._adapt()
+            if self.z_pi is None:
+                scaled = self._probe(_scale(self._weights, "probe.observation", s))
+                scaled = np.minimum(np.maximum(scaled, -ONE), ONE)
+                self._previous = (s, scaled)
+            else:
+                self._seen[: self.observation_size] = _scale(self._weights, "decoder.observation", s)
+                scaled = self._decoder(self._seen)
+            self._last = np.minimum(np.maximum(scaled * self._width + self._centre, self._low), self._high)
+        return self._last.copy()
 
     @property
     def out_of_distribution(self) -> float:
@@ -118,22 +128,29 @@ class Adapter:
         self.z_pi: np.ndarray | None = None  # [e] once a policy is chosen
         self.predicted_return = float("nan")
         self._s0: np.ndarray | None = None
+        self._last = self._centre
         self._previous: tuple[np.ndarray, np.ndarray] | None = None
         self._transitions: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._features: np.ndarray | None = None
+
+    def _rehearse(self) -> None:
+        """Adapts once, to nothing: the first episode finds the libraries loaded, and memory does not grow after."""
+        s, a = np.zeros((1, self.observation_size), np.float32), np.zeros((1, self.action_size), np.float32)
+        with np.errstate(all="ignore"):
+            self.select(s[0], self.infer(s, a, s))
 
     def _adapt(self) -> None:
         self.z_d = self.infer(*(np.stack(column) for column in zip(*self._transitions, strict=True)))
         assert self._s0 is not None
         self.z_pi, self.predicted_return = self.select(self._s0, self.z_d)
-        self._features = _features(self.z_pi)
+        place = np.zeros(self.observation_size, np.float32)  # `act` writes there
+        self._seen = np.concatenate([place, _features(self.z_pi)])
 
     def infer(self, observation: np.ndarray, action: np.ndarray, following: np.ndarray) -> np.ndarray:
         """z_d [d] from transitions s [m, o], a [m, a] scaled, s' [m, o]."""
         w = self._weights
         change = _scale(w, "dynamics.change", following - observation)
         elements = np.concatenate([_scale(w, "dynamics.observation", observation), action, change], axis=-1)
-        x = _linear(w, "encoder.element", elements)
+        x = _linear(w, "encoder.element", elements.astype(np.float64))  # products of three layers overflow float32
         q, k, v = (_linear(w, f"encoder.{name}", x) for name in ("query", "key", "value"))
         scores = q @ k.T / np.sqrt(np.float32(q.shape[-1]))
         attention = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -141,15 +158,17 @@ class Adapter:
         x = _normalise(w, "encoder.norms.0", x + _linear(w, "encoder.output", attention @ v))
         hidden = _relu(_linear(w, "encoder.feed_forward.0", x))
         x = _normalise(w, "encoder.norms.1", x + _linear(w, "encoder.feed_forward.1", hidden))
-        return _unit(_linear(w, "encoder.embedding", x.mean(axis=0)))
+        return _unit(_linear(w, "encoder.embedding", x.mean(axis=0))).astype(np.float32)
 
     def select(self, s0: np.ndarray, z_d: np.ndarray) -> tuple[np.ndarray, float]:
         """The optimal policy embedding [e] and the return it is expected to get."""
         w = self._weights
-        values, vectors = np.linalg.eigh(self.matrix(s0, z_d))
-        # Where every training environment has a range of returns of its own, that of the nearest.
+        try:
+            values, vectors = np.linalg.eigh(self.matrix(s0, z_d))
+        except np.linalg.LinAlgError as error:
+            raise AdapterError(f"A(s0, z_d) has no eigenvectors ({error}), expected finite s0 and z_d") from error
         nearest = np.argmin(np.sum((w["train_z_d"] - z_d) ** 2, axis=-1))
-        low, high = (float(x if x.ndim == 0 else x[nearest]) for x in (w["scale.low"], w["scale.high"]))
+        low, high = float(w["scale.low"][nearest]), float(w["scale.high"][nearest])
         power = float(w["scale.power"])
         return vectors[:, -1], max(float(values[-1]), 0.0) ** (1 / power) * (high - low) + low
 
@@ -177,31 +196,38 @@ class Adapter:
         side = np.moveaxis(lower, 0, 2).reshape(z_d.shape[0], size, -1)  # all members beside each other
         return side @ np.swapaxes(side, -1, -2) / np.float32(x.shape[0])
 
-    def _check(self, observation: Any) -> np.ndarray:
-        s = np.asarray(observation, np.float32)
-        if s.shape != (self.observation_size,) or not np.all(np.isfinite(s)):
-            given = f"shape {s.shape}" if s.shape != (self.observation_size,) else "numbers that are not finite"
-            raise AdapterError(f"observation has {given}, expected {self.observation_size} finite numbers")
-        return s
-
-    @staticmethod
-    def _clip(scaled: np.ndarray) -> np.ndarray:
-        return np.minimum(np.maximum(scaled, np.float32(-1)), np.float32(1))
+    def _check(self, observation: Any) -> np.ndarray | None:
+        """A copy of an observation [o] as float32; None where the last action is to be held."""
+        expected = f"expected {self.observation_size} finite numbers"
+        try:
+            given = np.asarray(observation)
+        except Exception as error:
+            raise AdapterError(f"observation of type {type(observation).__name__} is no array, {expected}") from error
+        if given.dtype.kind not in "fiub" or hasattr(observation, "filled"):  # a masked array; numpy.ma takes 7 MB
+            kind = f"type {type(observation).__name__} holds {given.dtype}"
+            raise AdapterError(f"observation of {kind}, {expected}")
+        if given.shape != (self.observation_size,):
+            raise AdapterError(f"observation has shape {given.shape}, {expected}")
+        s = given.astype(np.float32)
+        if np.isfinite(s).all():
+            return s
+        if self._hold:
+            return None
+        raise AdapterError(f"observation has numbers that are not finite, {expected}")
 
 
 class _Network:
-    """Linear layers `name.0`, `name.1`, ... with a function between them."""
+    """Linear layers `name.0`, `name.1` and `name.2` with a function between them."""
 
     def __init__(self, weights: Weights, name: str, between: Any):
-        count = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in weights)
-        self._layers = [(weights[f"{name}.{i}.weight"], weights[f"{name}.{i}.bias"]) for i in range(count)]
+        self._layers = [(weights[f"{name}.{i}.weight"], weights[f"{name}.{i}.bias"]) for i in range(3)]
         self._between = between
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         for weight, bias in self._layers[:-1]:
-            x = self._between(weight @ x + bias)
+            x = self._between(weight.dot(x) + bias)
         weight, bias = self._layers[-1]
-        return weight @ x + bias
+        return weight.dot(x) + bias
 
 
 def _linear(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
@@ -209,7 +235,8 @@ def _linear(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
 
 
 def _scale(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
-    return (x - weights[f"{name}.centre"]) / weights[f"{name}.width"]
+    scaled = (x - weights[f"{name}.centre"]) / weights[f"{name}.width"]
+    return np.minimum(np.maximum(scaled, -FARTHEST), FARTHEST)
 
 
 def _normalise(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
@@ -230,4 +257,4 @@ def _features(z_pi: np.ndarray) -> np.ndarray:
 
 
 def _relu(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, np.float32(0))
+    return np.maximum(x, ZERO)
