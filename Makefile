@@ -5,11 +5,13 @@ RUN ?= runs/demo-seed$(SEED)
 BIN := .venv/bin
 PIP := --quiet --disable-pip-version-check --no-compile
 
-.PHONY: help setup demo test test-slow check bench clean
+MINUTES ?= 30
+.PHONY: help setup demo test test-slow check bench campaign clean
 help:
 	@echo "make demo [SEED=n]  train PD-VF on Spaceship and open-ready report in $(RUN)"
 	@echo "make test           unit tests (test-slow: the long ones too)"
 	@echo "make check          ruff, pyright, import directions"
+	@echo "make campaign [MINUTES=30]  kills, broken files, hostile folders and environments; one table"
 	@echo "make bench          throughput and latency beside a peer, in benchmarks/results/cpu.json"
 
 .venv/.installed: pyproject.toml
@@ -37,13 +39,17 @@ test-slow: .venv/.installed-dev
 	$(BIN)/python -m pytest -m "slow or not slow"
 
 check: .venv/.installed-dev
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
 bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/bench.py
+
+campaign: .venv/.installed-dev
+	-$(BIN)/python -m pip install $(PIP) atheris  # coverage-guided inputs; without it only random ones
+	$(BIN)/python tools/campaign --minutes $(MINUTES) --seed $(SEED)
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache
