@@ -232,12 +232,13 @@ def test_write_text_and_bytes(store):
         store.write_text("../x", "")
 
 
-def test_full_device(store):
-    """A real ENOSPC: the file aside is a link to the device that is always full."""
+def test_full_device(store, monkeypatch):
+    """A real ENOSPC: the file aside is the device that is always full."""
     store.save("done", tree(1.0))
-    (store.folder / "artefacts" / "x.safetensors.tmp").symlink_to("/dev/full")
-    with pytest.raises(RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"):
-        store.save("x", tree())
+    with monkeypatch.context() as patch:
+        patch.setattr("pdvf.runs.files.open", lambda path, mode: open("/dev/full", "wb"), raising=False)
+        with pytest.raises(RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"):
+            store.save("x", tree())
     assert leftovers(store) == []
     assert not store.has("x")
     assert load_a(store, "done")[0, 0] == 1.0
