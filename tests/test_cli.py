@@ -251,7 +251,7 @@ def rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         (lambda text: "", "config.json is not JSON"),
         (lambda text: "[1, 2]", "config.json holds a JSON list, expected an object"),
         (lambda text: "{}", "family is None, expected the name of a family"),
-        (rewrite(lambda data: data.update(family="ant")), "unknown family 'ant', expected one of: spaceship"),
+        (rewrite(lambda data: data.update(family="ant")), "names the family 'ant', expected one of spaceship"),
         (rewrite(lambda data: data.update(colour=1)), "option of configuration is 'colour', expected only options"),
         (rewrite(lambda data: data["ppo"].update(gama=1)), "option of ppo is 'gama', expected only options"),
         (rewrite(lambda data: data["ppo"].pop("clip")), "ppo without option is 'clip', expected every option"),

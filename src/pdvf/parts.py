@@ -1,6 +1,6 @@
 """One part of a run: a phase, a method or the report, made here or by a process of its own.
 
-`python -m pdvf.parts RUN NAME FAMILY` is what `workers` starts; whoever starts it holds the run's lock.
+`python -m pdvf.parts RUN FAMILY NAME` is what `workers` starts; whoever starts it holds the run's lock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def make_phase(store: RunStore, problem: Problem, name: str, progress: Progress)
         comparison.write_returns(store, problem)
 
 
-def main(folder: str, name: str, family: str) -> int:
+def main(folder: str, family: str, name: str) -> int:
     """A part by itself, of a run of this family."""
     use_all_cores()
     try:

@@ -128,7 +128,7 @@ def work(jobs: Sequence[Job], workers: int, say: Callable[[str], None]) -> list[
 
 def _start(job: Job, locks: Sequence[int]) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pdvf.parts", str(job.store.folder), job.name, job.store.config["family"]]
+    command = [sys.executable, "-m", "pdvf.parts", str(job.store.folder), job.store.config["family"], job.name]
     environment = {PRIORITY: "0" if job.name in PHASES else "1", **os.environ}  # others wait for the phases
     with writing(job.log):
         log = open(job.log, "ab", opener=_not_through_links)  # noqa: SIM115

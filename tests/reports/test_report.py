@@ -22,6 +22,7 @@ from pdvf.runs import RunError, RunStore
 
 NAMES = [entry.name for entry in report.ENTRIES if entry.name not in (*report.MANY, "strips")]
 VOID = {"meta", "img", "br"}
+EMPTY = dict.fromkeys(("value_actual", "value_predicted"), np.zeros(0, np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +197,7 @@ def test_broken_returns(store, change_text, message):
 
 def test_what_is_absent_is_left_out_and_named(store):
     store.write_bytes("figures/transfer.png", b"of an earlier report")
-    change(store, tsne_z_pi=None, transfer=None, value_actual=np.zeros(0, np.float32), path_valid=None)
+    change(store, tsne_z_pi=None, transfer=None, **EMPTY, path_valid=None)
     for name in ("policies", "dynamics", "policy", "adapter"):
         store.remove(name)
     (store.folder / "environment.json").unlink()
