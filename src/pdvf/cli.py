@@ -121,7 +121,9 @@ def _run(command: str, rest: list[str]) -> int:
         from pdvf.runs import RunStore
 
         RunStore.create(given.out, to_dict(given.config), _command(command, rest))
-        print(f"{given.out}: configuration written; next: pdvf train {given.out}")
+        family = given.config.family
+        own = "" if family in ENVIRONMENT_OPTIONS else f" --family {family}"
+        print(f"{given.out}: configuration written; next: pdvf train {given.out}{own}")
         return 0
     _execute(given.out, given.config, _command(command, rest), (*PHASE_NAMES, "report"), given.quiet)
     return 0

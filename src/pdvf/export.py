@@ -44,7 +44,9 @@ def measured(store: RunStore, model: int) -> dict[str, float]:
     if not (store.folder / "returns.csv").is_file():
         return {}
     for group in read_returns(store):
-        if (group.split, group.method, group.protocol) == ("test", "pd-vf", "honest") and model < group.returns.shape[1]:
+        if (group.split, group.method, group.protocol) == ("test", "pd-vf", "honest") and model < group.returns.shape[
+            1
+        ]:
             means = group.returns[:, model].mean(axis=1)
             return {str(number): float(mean) for number, mean in zip(group.environments, means, strict=True)}
     return {}

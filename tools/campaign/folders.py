@@ -96,7 +96,25 @@ def _edit_json(change: Callable[[random.Random, Any, Any], None]) -> Callable[[r
     return mutate
 
 
-VALUES: tuple[Any, ...] = (None, True, False, 0, -1, 7, 1.5, "", "x", "1", "../../x", SCRIPT, [], {}, [1], [[1, "a"]], {"a": 1})
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    7,
+    1.5,
+    "",
+    "x",
+    "1",
+    "../../x",
+    SCRIPT,
+    [],
+    {},
+    [1],
+    [[1, "a"]],
+    {"a": 1},
+)
 NUMBERS: tuple[Any, ...] = (
     2**31, 2**62, 2**63, -(2**63) - 1, 10**400, 1e30, 1e308, -1e308, 5e-324, float("nan"), float("inf"), -float("inf"),
 )  # fmt: skip
@@ -216,10 +234,12 @@ def _arrays(rng: random.Random, folder: Path) -> None:
         if kind == "remove":
             del arrays[name]
         elif kind == "dtype":
-            arrays[name] = array.astype(rng.choice(("float64", "float16", "int64", "int32", "bool", "float32", "uint8")))
+            arrays[name] = array.astype(
+                rng.choice(("float64", "float16", "int64", "int32", "bool", "float32", "uint8"))
+            )
         elif kind == "shape":
             other = rng.choice(((-1,), (1, -1), (-1, 1), (1, *array.shape), array.shape[::-1]))
-            arrays[name] = np.ascontiguousarray(array.reshape(other))
+            arrays[name] = array.reshape(other)
         elif kind == "odd" and array.size:
             flat = array.copy().reshape(-1)
             odd = rng.choice((np.nan, np.inf, -np.inf, 3e38, 1e30, -1e30, 1e-45, -1, 0, 2**31 - 1))
@@ -236,7 +256,7 @@ def _arrays(rng: random.Random, folder: Path) -> None:
             arrays[name] = part if rng.random() < 0.5 else np.concatenate([array, part], axis)
         elif kind == "shuffle" and array.ndim:
             arrays[name] = array[::-1].copy()
-    _sign(path, safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+    _sign(path, safetensors.numpy.save({name: np.array(array, order="C") for name, array in arrays.items()}))
 
 
 def _leaves(data: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -277,7 +297,25 @@ def _returns(rng: random.Random, folder: Path) -> None:
         path.write_bytes(_bytes_of(rng, path.read_bytes()))
         return
     rows = list(csv.reader(io.StringIO(path.read_text())))
-    odd = ("", "x", "-1", "nan", "inf", "1e308", "1e30", "9" * 30, "9" * 5000, "1.5", "test", "train", "pd-vf", SCRIPT, "$\\frac$", "=1+1", "\x00")
+    odd = (
+        "",
+        "x",
+        "-1",
+        "nan",
+        "inf",
+        "1e308",
+        "1e30",
+        "9" * 30,
+        "9" * 5000,
+        "1.5",
+        "test",
+        "train",
+        "pd-vf",
+        SCRIPT,
+        "$\\frac$",
+        "=1+1",
+        "\x00",
+    )
     for _ in range(rng.choice((1, 1, 2, 5))):
         kind = rng.choice(("cell", "cell", "column", "drop", "twice", "short", "long"))
         row = rng.randrange(len(rows))
@@ -322,12 +360,24 @@ def _links(rng: random.Random, folder: Path) -> None:
 
 def _planted(rng: random.Random, folder: Path) -> None:
     """Files, folders and pipes that nobody expects."""
-    names = ["x", "-rf", "a b", "new\nline", "é", SCRIPT.replace("/", "_"), "x.tmp", "config.json.tmp", "agent-x y.json"]
+    names = [
+        "x",
+        "-rf",
+        "a b",
+        "new\nline",
+        "é",
+        SCRIPT.replace("/", "_"),
+        "x.tmp",
+        "config.json.tmp",
+        "agent-x y.json",
+    ]
     names += ["agent-a.json", "returns-x", "returns-z.json", "train-stage-9999.json", "train-stage-٣.json"]
     names += ["train-stage-0001.safetensors", "evaluation.json.tmp", "agent-a.safetensors", "returns-z.safetensors"]
     names += ["config.json", "returns.csv", "environment.json", "evaluation.json", "evaluation.safetensors", ".lock"]
     for name in rng.sample(names, rng.choice((1, 2, 3))):
-        path = rng.choice((folder, folder / "artefacts", folder / "artefacts", folder / "figures", folder / "logs")) / name
+        path = (
+            rng.choice((folder, folder / "artefacts", folder / "artefacts", folder / "figures", folder / "logs")) / name
+        )
         if path.parent == folder and name in ("config.json", "returns.csv") and rng.random() < 0.5:
             continue
         with contextlib.suppress(FileNotFoundError):
@@ -341,7 +391,11 @@ def _planted(rng: random.Random, folder: Path) -> None:
         elif kind == "file":
             path.write_bytes(b"{}")
         else:
-            path.write_bytes((folder / "artefacts" / f"policies{path.suffix or '.json'}").read_bytes() if path.suffix in (".json", ".safetensors") else b"")
+            path.write_bytes(
+                (folder / "artefacts" / f"policies{path.suffix or '.json'}").read_bytes()
+                if path.suffix in (".json", ".safetensors")
+                else b""
+            )
 
 
 def _names(rng: random.Random, folder: Path) -> None:
@@ -478,12 +532,12 @@ class Session:
         with store.lock():
             for name in store.names(""):
                 store.load_arrays(name)
-            for _ in comparison.method_rows(store, problem):
-                pass
-            shapes = pipeline.artefact_shapes(problem)
-            for spec in pipeline.PHASES.values():
-                for name in (*spec.leaves, *spec.needs):
-                    if self.whole:
+            if self.whole:
+                for _ in comparison.method_rows(store, problem):
+                    pass
+                shapes = pipeline.artefact_shapes(problem)
+                for spec in pipeline.PHASES.values():
+                    for name in (*spec.leaves, *spec.needs):
                         store.load(name, shapes[name])
             run = read_run(store)
             html, summary = page.render(run, [], []), tables.summary(run)
@@ -533,7 +587,9 @@ class Session:
         with contextlib.chdir(self.evil), contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             status = cli.main(words)
         line = said.getvalue()
-        assert (status, line.count("\n"), line[:6]) == (2, 1, "pdvf: "), f"{words[0]}: status {status}, said {line[:300]!r}"
+        assert (status, line.count("\n"), line[:6]) == (2, 1, "pdvf: "), (
+            f"{words[0]}: status {status}, said {line[:300]!r}"
+        )
         raise RunError(line)
 
 
@@ -587,7 +643,7 @@ def _once(session: Session, name: str, rng: random.Random) -> tuple[str, str]:
         outcome, words = "refused", str(error)
         if "\n" in words.strip():
             outcome = "failed"
-    except (Exception, Hang) as error:
+    except (Exception, SystemExit, Hang) as error:
         outcome, words = "failed", f"{type(error).__name__}: {error}"[:300]
         trace = error.__traceback__
         while trace and trace.tb_next:

@@ -153,7 +153,9 @@ def _numbers(artefact: str, metric: str, value: Any) -> np.ndarray:
 
 
 def _odd_history(artefact: str, metric: str, what: str) -> RunError:
-    return RunError(f"the history of artefact {artefact!r} has {what} for {metric!r}: delete the artefact to make it anew")
+    return RunError(
+        f"the history of artefact {artefact!r} has {what} for {metric!r}: delete the artefact to make it anew"
+    )
 
 
 def read_run(store: RunStore) -> Run:
@@ -165,7 +167,9 @@ def read_run(store: RunStore) -> Run:
     for name, info in infos.items():
         history = info.get("history") or []
         if not isinstance(history, list) or not all(isinstance(stage, dict) for stage in history):
-            raise RunError(f"the history of artefact {name!r} is no list of metrics: delete the artefact to make it anew")
+            raise RunError(
+                f"the history of artefact {name!r} is no list of metrics: delete the artefact to make it anew"
+            )
     return Run(
         store.config,
         _read_environment(store),
@@ -196,14 +200,18 @@ def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
     if not store.has("evaluation"):
         raise _evaluate_first(store, "artefact 'evaluation'")
     arrays = store.load_arrays("evaluation")
+    where = f"artefact 'evaluation' in {store.folder}"
     try:
-        require_axes(f"artefact 'evaluation' in {store.folder}", arrays, AXES, ("environments", "train_count"))
+        require_axes(where, arrays, AXES, ("environments", "train_count"))
         count, numbers = int(arrays["train_count"]), arrays["environments"]
         if not 0 < count < len(numbers):
-            raise RunError(f"artefact 'evaluation' in {store.folder} has {count} of {len(numbers)} environments for training")
+            raise RunError(f"{where} has {count} of {len(numbers)} environments for training, expected some")
         for name in ("tsne_policy", "tsne_environment"):
             if name in arrays and not np.isin(arrays[name], numbers).all():
-                raise RunError(f"artefact 'evaluation' in {store.folder}: array {name!r} has other environments than the run")
+                raise RunError(f"{where}: array {name!r} has other environments than the run")
+        for name in ("tsne_z_d", "tsne_z_pi"):  # scikit-learn's t-SNE may crash on numbers of other sizes
+            if name in arrays and np.any(np.abs(arrays[name]) > 1.01):
+                raise RunError(f"{where}: array {name!r} holds no unit vectors")
     except RunError as error:
         raise RunError(f"{error}: delete it and run `pdvf evaluate {store.folder}` again") from error
     return arrays

@@ -295,7 +295,7 @@ def values(run: Run) -> Figure | None:
 
 def _plane(points: np.ndarray) -> np.ndarray:
     """t-SNE [n, 2] of points [n, d]; as they are where there is nothing to embed."""
-    if len(points) < 4 or points.shape[1] < 2 or np.ptp(points, axis=0).max() == 0:
+    if len(points) < 4 or points.shape[1] < 2 or np.ptp(points, axis=0).max() < 1e-6:
         return np.zeros((len(points), 2))
     perplexity = min(30.0, (len(points) - 1) / 3)
     with threadpool_limits(1):  # threads that wait for each other's busy cores made it twenty times slower

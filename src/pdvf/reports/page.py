@@ -289,7 +289,8 @@ def _differences(run: Run) -> str:
     ]
     if not found:
         return ""
-    return f'<p class="note">Not all artefacts were made with the same versions and devices: {escape("; ".join(found))}.</p>'
+    words = f"Not all artefacts were made with the same versions and devices: {'; '.join(found)}."
+    return f'<p class="note">{escape(words)}</p>'
 
 
 def _figure(shown: Shown, moving: Sequence[Film] = ()) -> str:

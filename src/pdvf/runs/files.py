@@ -88,7 +88,7 @@ def remove_asides(folder: Path) -> None:
 
 
 def folders_below(folder: Path) -> list[Path]:
-    """A folder, if it is there, and all below it; a symbolic link among them raises, as nothing is written through it."""
+    """A folder, if it is there, and all below it; raises where one is a symbolic link."""
     if folder.is_symlink():
         raise RunError(f"{folder} is a symbolic link, expected a folder: nothing is written through links; remove it")
     if not folder.is_dir():

@@ -78,7 +78,9 @@ def require_axes(
             fits = fits and sizes.setdefault(letter, size) == size
         if not fits:
             shown = ", ".join(map(str, expected))
-            raise RunError(f"{where}: array {name!r} is {array.dtype}{list(array.shape)}, expected {KINDS[kind]}[{shown}]")
+            raise RunError(
+                f"{where}: array {name!r} is {array.dtype}{list(array.shape)}, expected {KINDS[kind]}[{shown}]"
+            )
         if kind == "number" and not np.all(np.abs(array) <= LARGEST):
             raise RunError(f"{where}: array {name!r} holds numbers that are not finite or above {LARGEST:g}")
 

@@ -127,7 +127,9 @@ class RunStore:
         config = _read_config(folder)
         named = config.get("family")
         if family is not None and named != family:
-            raise RunError(f"{folder} is a run of the family {named!r}, expected {family!r}: name its own, or another run")
+            raise RunError(
+                f"{folder} is a run of the family {named!r}, expected {family!r}: name its own, or another run"
+            )
         if family is None and isinstance(named, str) and named not in ENVIRONMENT_OPTIONS:
             raise RunError(
                 f"{folder} names the family {named!r}, expected one of {', '.join(ENVIRONMENT_OPTIONS)}: any other is "
