@@ -235,6 +235,9 @@ def test_folder_that_another_process_writes_to(complaint, folder):
 # Files broken by hand
 
 
+RETURNS = "family,split,environment,method,protocol,seed,episode,return\nspaceship,test,4,pd-vf,honest,0,0,0.5\n"
+
+
 def rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
     def edit(text: str) -> str:
         data = json.loads(text)
@@ -251,7 +254,7 @@ def rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         (lambda text: "", "config.json is not JSON"),
         (lambda text: "[1, 2]", "config.json holds a JSON list, expected an object"),
         (lambda text: "{}", "family is None, expected the name of a family"),
-        (rewrite(lambda data: data.update(family="ant")), "unknown family 'ant', expected one of: spaceship"),
+        (rewrite(lambda data: data.update(family="ant")), "names the family 'ant', expected one of spaceship"),
         (rewrite(lambda data: data.update(colour=1)), "option of configuration is 'colour', expected only options"),
         (rewrite(lambda data: data["ppo"].update(gama=1)), "option of ppo is 'gama', expected only options"),
         (rewrite(lambda data: data["ppo"].pop("clip")), "ppo without option is 'clip', expected every option"),
@@ -297,6 +300,25 @@ def test_broken_manifest(complaint, trained):
     assert f"{path} is not JSON" in complaint("train", trained)
     path.write_text("{}")
     assert f"{path} has no field 'bytes'" in complaint("train", trained)
+
+
+@pytest.mark.parametrize("command", ["train", "collect", "report", "evaluate"])
+def test_configuration_altered_to_other_valid_values(complaint, trained, command):
+    RunStore.open(trained).save("trajectories", {"x": jnp.arange(2.0)}, inputs=["policies"])
+    path = trained / "config.json"
+    path.write_text(rewrite(lambda data: data.update(seed=12))(path.read_text()))
+    for name in () if command in ("train", "collect") else ("adapter", "policy", "evaluation"):
+        for end in ("json", "safetensors"):
+            old, new = (trained / "artefacts" / f"{artefact}.{end}" for artefact in ("policies", name))
+            new.write_text(old.read_text().replace('"policies"', f'"{name}"')) if end == "json" else new.write_bytes(
+                old.read_bytes()
+            )
+    if command == "report":
+        (trained / "returns.csv").write_text(RETURNS)
+    with relaxed():
+        message = complaint(command, trained)
+    assert "was made by another configuration than" in message
+    assert "config.json holds, which was altered" in message
 
 
 def test_artefact_of_another_kind(complaint, trained):

@@ -11,6 +11,7 @@ from pdvf.cli import main
 from pdvf.export import export, measured
 from pdvf.families import REGISTRY
 from pdvf.pretrained import Played, interval, table
+from pdvf.runs import RunStore
 from test_runtime import OPTIONS, make_adapter
 from tiny import relaxed
 
@@ -55,14 +56,18 @@ def test_a_model_of_another_size_than_its_family(file, tmp_path, capsys):
 
 
 def test_measured_returns_are_those_of_the_model(tmp_path):
-    assert measured(tmp_path / "returns.csv", 0) == {}
+    store = RunStore.create(tmp_path, {}, "")
+    assert measured(store, 0) == {}
     columns = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
     with (tmp_path / "returns.csv").open("w", newline="") as opened:
         writer = csv.writer(opened)
         writer.writerow(columns)
-        for seed, method, value in ((0, "pd-vf", 0.5), (0, "pd-vf", 0.7), (1, "pd-vf", 0.1), (0, "nn", 0.2)):
-            writer.writerow(("spaceship", "test", 16, method, "honest", seed, 0, value))
-    assert measured(tmp_path / "returns.csv", 0) == {"16": pytest.approx(0.6)}
+        for method, returns in (("pd-vf", ((0.5, 0.7), (0.1, 0.3))), ("nn", ((0.2, 0.2),))):
+            for seed, values in enumerate(returns):
+                for episode, value in enumerate(values):
+                    writer.writerow(("spaceship", "test", 16, method, "honest", seed, episode, value))
+    assert measured(store, 0) == {"16": pytest.approx(0.6)}
+    assert measured(store, 2) == {}
 
 
 def test_the_model_that_comes_with_the_package_does_what_its_run_measured(capsys):

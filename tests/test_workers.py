@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from pdvf import workers
 from pdvf.cli import main
+from pdvf.comparison import play_method, train_method
 from pdvf.config import PlusOptions, to_dict
-from pdvf.methods import METHODS
+from pdvf.methods import METHODS, AtOnce, Method
+from pdvf.parts import make_phase
 from pdvf.pipeline import PHASES, Problem
-from pdvf.runs import RunStore
+from pdvf.runs import Quiet, RunError, RunStore
 from tiny import TINY
 
 CHOSEN = [METHODS[name] for name in ("pd-vf", "ppo-all", "oracle", "rma", "nn")]
@@ -129,6 +132,43 @@ def test_a_part_that_fails_holds_up_only_what_needs_it(store, started):
     (failure,) = (line for line in lines if "failed" in line)
     assert "oracle: failed after" in failure
     assert "out of memory" in failure
+
+
+def test_stages_of_finished_parts_are_removed(store, started):
+    jobs = workers.jobs_of(store, Problem(TINY), [METHODS["ppo-all"]])
+    for job in jobs:
+        for name in job.leaves:
+            store.save(name, {"x": np.zeros(1)})
+    for part in ("train", "ppo-all"):
+        store.save_stage(part, 1, {"x": np.zeros(1)})
+    workers.work(jobs, 1, lambda line: None)
+    assert not list(store.folder.rglob("*-stage-*"))
+
+
+def test_stages_of_a_finished_phase_are_removed_at_the_next_start(store):
+    """A kill after the last artefact and before the stages are removed leaves one."""
+    toy = Method("toy", "", lambda problem, inputs, key: AtOnce("toy", lambda: jnp.zeros(1)))
+    for name in (*PHASES["train"].leaves, "agent-toy", "returns-toy"):
+        store.save(name, {"x": np.zeros(1)})
+    for part in ("train", "toy", "returns-toy"):
+        store.save_stage(part, 1, {"x": np.zeros(1)})
+    make_phase(store, Problem(TINY), "train", Quiet())
+    assert store.latest_stage("train") is None
+    train_method(store, Problem(TINY), toy, {}, Quiet())
+    assert store.latest_stage("toy") is None
+    play_method(store, Problem(TINY), toy, None, {}, Quiet())
+    assert store.latest_stage("returns-toy") is None
+
+
+def test_a_log_is_not_written_through_a_link(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(workers.subprocess, "Popen", lambda *words, **more: None)
+    (train,) = (job for job in workers.jobs_of(store, Problem(TINY), []) if job.name == "train")
+    (tmp_path / "outside").write_text("precious")
+    train.log.parent.mkdir()
+    train.log.symlink_to(tmp_path / "outside")
+    with pytest.raises(RunError, match="a symbolic link, which is not followed"):
+        workers._start(train, ())
+    assert (tmp_path / "outside").read_text() == "precious"
 
 
 def test_an_interruption_ends_the_processes(store, started):

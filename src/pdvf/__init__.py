@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 
 def register() -> None:

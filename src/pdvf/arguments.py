@@ -43,8 +43,9 @@ class CompareArguments(RunArguments):
 class SweepArguments(RunArguments):
     """Tries every combination of values of some options, judged in training environments that are held out.
 
-    Before the options come a family, or the folder of a run whose configuration is to be searched around. Give
-    `--option NAME VALUE VALUE ...` as often as needed. The same command goes on where it stopped.
+    Before the options come a family, or the folder of a run whose configuration is to be searched around, with
+    `--family TARGET` where that run's family is your own. Give `--option NAME VALUE VALUE ...` as often as needed. The
+    same command goes on where it stopped.
     """
 
     grid: tuple[str, ...] = ()
@@ -63,6 +64,8 @@ class PhaseArguments:
 
     run: tyro.conf.Positional[Path]
     """Folder of the run, made by `pdvf init` or `pdvf run`."""
+    family: str | None = None
+    """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
     quiet: bool = field(default=False)
     """Show no progress."""
 
@@ -107,6 +110,8 @@ class ExportArguments:
     """The file to write."""
     model: int = 0
     """Which of the run's models, from 0."""
+    family: str | None = None
+    """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,8 @@ class DiagnoseArguments:
     """Folder of a run whose phase `fit` is finished."""
     model: int = 0
     """Which of the run's models, from 0."""
+    family: str | None = None
+    """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
-class ConfigError(ValueError):
+class OneLineError(Exception):
+    """An error in words for the user: one line, whatever a stranger's file put into it."""
+
+    def __str__(self) -> str:
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in super().__str__())
+
+
+class ConfigError(OneLineError, ValueError):
     """A configuration that cannot be used; the message says what was given and what was expected."""
 
 

@@ -111,7 +111,9 @@ def _run(command: str, rest: list[str]) -> int:
         from pdvf.runs import RunStore
 
         RunStore.create(given.out, to_dict(given.config), _command(command, rest))
-        print(f"{given.out}: configuration written; next: pdvf train {given.out}")
+        family = given.config.family
+        own = "" if family in ENVIRONMENT_OPTIONS else f" --family {family}"
+        print(f"{given.out}: configuration written; next: pdvf train {given.out}{own}")
         return 0
     _execute(given.out, given.config, _command(command, rest), (*PHASE_NAMES, "report"), given.quiet)
     return 0
@@ -244,7 +246,8 @@ def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
     if command == "sweep" and Path(family, "config.json").is_file():
         from pdvf.runs import RunStore
 
-        defaults = from_dict(RunStore.open(family, trials=True).config)
+        rest, own = _take_family(rest)
+        defaults = from_dict(RunStore.open(family, trials=True, family=own).config)
     else:
         defaults = preset(family, name)
     return tyro.cli(
@@ -256,11 +259,26 @@ def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
     )
 
 
+def _take_family(words: list[str]) -> tuple[list[str], str | None]:
+    """Splits `--family TARGET` off: a family is no option of a configuration."""
+    rest: list[str] = []
+    family = None
+    given = iter(words)
+    for word in given:
+        if word == "--family":
+            family = next(given, None)
+        elif word.startswith("--family="):
+            family = word.split("=", 1)[1]
+        else:
+            rest.append(word)
+    return rest, family
+
+
 def _phase(name: str, rest: list[str]) -> int:
     if name == "evaluate" and any(word.startswith("--pretrained") for word in rest):
         return commands.pretrained(rest)
     given = tyro.cli(PhaseArguments, prog=f"pdvf {name}", args=rest, description=PHASE_HELP[name])
-    _execute(given.run, None, _command(name, rest), (name,), given.quiet)
+    _execute(given.run, None, _command(name, rest), (name,), given.quiet, family=given.family)
     return 0
 
 
@@ -282,8 +300,12 @@ def _execute(
     quiet: bool,
     methods: Sequence[str | Method] | None = None,
     report: bool = True,
+    family: str | None = None,
 ) -> None:
-    """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are."""
+    """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are.
+
+    What may be refused comes before the folder is made: family, engine and methods.
+    """
     from pdvf.parallel import use_all_cores
     from pdvf.runs.environment import changed_since, recorded_cores
 
@@ -292,12 +314,18 @@ def _execute(
     from pdvf.runs import RunStore, make_progress
 
     chosen = None if methods is None else comparison.find_methods(methods)
-    store = RunStore.open(folder) if config is None else RunStore.create(folder, to_dict(config), command)
+    store = None
+    if config is None:
+        store = RunStore.open(folder, family=family)
+        config = from_dict(store.config)
     if (chosen or parts.REPORT not in phases[:1]) and (change := changed_since(folder)):
         print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
-    problem = pipeline.Problem(from_dict(store.config))
+    problem = pipeline.Problem(config)
     if chosen is not None:
         chosen = comparison.suited(chosen, problem, bool(methods))
+    if store is None:
+        assert problem.engine  # made, or it has raised
+        store = RunStore.create(folder, to_dict(config), command)
     with store.lock():
         progress = make_progress(quiet)
         for name in phases:

@@ -29,7 +29,7 @@ def diagnose(rest: list[str]) -> int:
     from pdvf.reports.style import png
     from pdvf.runs.files import to_json
 
-    store, problem, adapter = _one_model(given.run, given.model, "diagnose")
+    store, problem, adapter = _one_model(given.run, given.model, "diagnose", given.family)
     policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
     print(f"{given.run}, model {given.model}: plays {effort(problem, policies)}", flush=True)
     measured = measure(problem, policies, adapter, jax.random.key(problem.config.seed))
@@ -51,9 +51,9 @@ def export(rest: list[str]) -> int:
     from pdvf.export import measured
     from pdvf.runs.files import write_file
 
-    store, problem, adapter = _one_model(given.run, given.model, "export")
+    store, problem, adapter = _one_model(given.run, given.model, "export", given.family)
     about = {"model": given.model, "seed": problem.config.seed, "pdvf": __version__}
-    about["measured"] = measured(store.folder / "returns.csv", given.model)
+    about["measured"] = measured(store, given.model)
     write_file(given.file, file_of(adapter, problem.engine.family, about))
     print(f"{given.file}: {given.file.stat().st_size / 1e6:.1f} MB; load it with pdvf.runtime.Adapter.load")
     return 0
@@ -86,10 +86,8 @@ def check_engine(rest: list[str]) -> int:
         problem = pipeline.Problem(config)
         actors = check.random_policies(problem.engine.family, given.policies, jax.random.key(given.seed))
     else:
-        store = RunStore.open(given.run)
+        store = RunStore.open(given.run, family=rest[0])
         problem = pipeline.Problem(from_dict(store.config))
-        if problem.config.family != rest[0]:
-            raise ConfigError(f"{given.run} is a run of {problem.config.family}, expected one of {rest[0]}")
         policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
         actors = pipeline.finished_policies(policies)
     family = make_family(problem.config)
@@ -116,14 +114,14 @@ def check_family(rest: list[str]) -> int:
     return 0 if all(finding.good for finding in found) else 1
 
 
-def _one_model(folder: Path, model: int, command: str):
+def _one_model(folder: Path, model: int, command: str, family: str | None):
     """A run, its problem and one of its adapters."""
     import jax
 
     from pdvf import pipeline
     from pdvf.runs import RunStore
 
-    store = RunStore.open(folder)
+    store = RunStore.open(folder, family=family)
     problem = pipeline.Problem(from_dict(store.config))
     models = problem.config.model_seeds
     if not 0 <= model < models:

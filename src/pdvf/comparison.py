@@ -26,8 +26,8 @@ from pdvf.config import ConfigError
 from pdvf.families.base import Array
 from pdvf.methods import METHODS, Method, agent_artefact, play_everywhere
 from pdvf.parallel import spread
-from pdvf.pipeline import Problem, Row, artefact_shapes, return_rows
-from pdvf.runs import Progress, RunStore, run_phase
+from pdvf.pipeline import AXES, Problem, Row, artefact_shapes, return_rows
+from pdvf.runs import Progress, RunStore, finished, require_axes, run_phase
 
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 
@@ -104,8 +104,7 @@ def train_method(store: RunStore, problem: Problem, method: Method, shapes: dict
     shapes |= jax.eval_shape(
         lambda inputs: _agents(problem, method, inputs), {needed: shapes[needed] for needed in needs}
     )
-    if store.has(name):
-        store.verify(name)
+    if finished(store, method.name, (name,)):
         return
     inputs = {needed: store.load(needed, shapes[needed]) for needed in needs}
     run_phase(store, method.train(problem, inputs, method_key(problem, method)), (name,), needs, progress)
@@ -123,8 +122,7 @@ def play_method(
 ) -> None:
     """Makes the method's returns in contexts [E, c], unless they are there."""
     name, agent = f"returns-{method.name}", agent_artefact(method.name)
-    if store.has(name):
-        store.verify(name)
+    if finished(store, name, (name,)):
         return
     agents = store.load(agent, shapes[agent])
     run_phase(store, Playing(problem, method, agents, contexts), (name,), (agent,), progress)
@@ -181,12 +179,17 @@ def method_rows(store: RunStore, problem: Problem) -> Iterator[Row]:
     train = problem.contexts.shape[0]
     compared = [name.removeprefix("returns-") for name in store.names("returns-")]
     for method in compared:
-        for protocol, returns in sorted(store.load_arrays(f"returns-{method}").items()):
+        played = store.load_arrays(f"returns-{method}")
+        where = f"artefact 'returns-{method}' in {store.folder}"
+        require_axes(where, played, dict.fromkeys(played, AXES["returns"]), E=len(numbers))
+        for protocol, returns in sorted(played.items()):
             for (s, e, j), value in np.ndenumerate(returns):
                 split = "train" if e < train else "test"
                 yield Row(family.name, split, numbers[e], method, protocol, s, j, float(value))
     if store.has("evaluation"):
         evaluation = store.load_arrays("evaluation")
+        needed = ("environments", "train_count", "returns", "peek", "nn", "ppo_env")
+        require_axes(f"artefact 'evaluation' in {store.folder}", evaluation, AXES, needed, E=len(numbers))
         yield from (row for row in return_rows(problem.config, evaluation) if row.method not in compared)
 
 

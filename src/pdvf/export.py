@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +11,8 @@ import numpy as np
 from pdvf.adapt.adapter import ANCHORS, Adapter
 from pdvf.checked import ConfigError
 from pdvf.families.base import Family
+from pdvf.reports.data import read_returns
+from pdvf.runs import RunStore
 from pdvf.runtime_format import FORMAT, VERSION, AdapterError, check, pack
 
 
@@ -60,16 +60,17 @@ def sizes(adapter: Adapter) -> dict[str, int]:
     }
 
 
-def measured(returns: Path, model: int) -> dict[str, float]:
+def measured(store: RunStore, model: int) -> dict[str, float]:
     """Mean honest return of one model in each test environment, by number, from a run's table of returns."""
-    if not returns.is_file():
+    if not (store.folder / "returns.csv").is_file():
         return {}
-    found: dict[str, list[float]] = {}
-    with returns.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if (row["split"], row["method"], row["protocol"], row["seed"]) == ("test", "pd-vf", "honest", str(model)):
-                found.setdefault(row["environment"], []).append(float(row["return"]))
-    return {number: sum(values) / len(values) for number, values in found.items()}
+    for group in read_returns(store):
+        if (group.split, group.method, group.protocol) == ("test", "pd-vf", "honest") and model < group.returns.shape[
+            1
+        ]:
+            means = group.returns[:, model].mean(axis=1)
+            return {str(number): float(mean) for number, mean in zip(group.environments, means, strict=True)}
+    return {}
 
 
 def weights(adapter: Adapter) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """One part of a run: a phase, a method or the report, made here or by a process of its own.
 
-`python -m pdvf.parts RUN NAME` is what `workers` starts; whoever starts it holds the run's lock and the other end of
-its standard input.
+`python -m pdvf.parts RUN FAMILY NAME` is what `workers` starts; whoever starts it holds the run's lock and the other
+end of its standard input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pdvf.config import ConfigError, from_dict
 from pdvf.parallel import use_all_cores
 from pdvf.pipeline import PHASES, Problem
 from pdvf.processes import exit_on_interrupt, exit_with_parent
-from pdvf.runs import Progress, RunError, RunStore, make_progress, run_phase
+from pdvf.runs import Progress, RunError, RunStore, finished, make_progress, run_phase
 from pdvf.runs.environment import recorded_cores
 
 REPORT = "report"
@@ -36,7 +36,7 @@ def make_part(store: RunStore, problem: Problem, name: str, progress: Progress) 
 def make_phase(store: RunStore, problem: Problem, name: str, progress: Progress) -> None:
     """Makes the artefacts of a phase, unless they are there."""
     spec = PHASES[name]
-    if not all(store.has(artefact) for artefact in spec.leaves):
+    if not finished(store, name, spec.leaves):
         for needed in spec.needs:
             if not store.has(needed):
                 maker = next(phase for phase, s in PHASES.items() if needed in s.leaves)
@@ -47,20 +47,17 @@ def make_phase(store: RunStore, problem: Problem, name: str, progress: Progress)
         shapes = pipeline.artefact_shapes(problem)
         inputs = [store.load(needed, shapes[needed]) for needed in spec.needs]
         run_phase(store, spec.make(problem, *inputs), spec.leaves, spec.needs, progress)
-    else:
-        for artefact in spec.leaves:
-            store.verify(artefact)
     if name == "evaluate":
         comparison.write_returns(store, problem)
 
 
-def main(folder: str, name: str) -> int:
-    """A part by itself."""
+def main(folder: str, family: str, name: str) -> int:
+    """A part by itself, of a run of this family."""
     exit_on_interrupt()
     exit_with_parent()
     use_all_cores(recorded_cores(Path(folder)))
     try:
-        store = RunStore.open(folder)
+        store = RunStore.open(folder, family=family)
         make_part(store, Problem(from_dict(store.config)), name, make_progress(False))
     except (ConfigError, RunError) as error:
         print(f"pdvf: {error}", file=sys.stderr)

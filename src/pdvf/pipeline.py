@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from pdvf.phases.evaluation import Evaluation, Row, return_rows
+from pdvf.phases.evaluation import AXES, Evaluation, Row, return_rows
 from pdvf.phases.probe import best_policy, probe_policy
 from pdvf.phases.problem import PROBE_NOISE, Problem, finished_policies, flat_policies, transfer
 from pdvf.phases.reinforcement import ReinforcementLearning
@@ -27,6 +27,7 @@ from pdvf.phases.selfsupervised import Collection, SelfSupervised
 from pdvf.phases.supervised import Supervised
 
 __all__ = [
+    "AXES",
     "PHASES",
     "PROBE_NOISE",
     "Collection",

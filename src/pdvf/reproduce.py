@@ -23,7 +23,7 @@ from pdvf.reports.page import document
 from pdvf.reports.tables import headline
 from pdvf.runs import RunStore
 from pdvf.runs.environment import device, now
-from pdvf.runs.files import read_json, to_json, write_file
+from pdvf.runs.files import read_json, require_fields, to_json, write_file
 
 FIGURES = (
     ("test_baselines", "Figure 4: baselines"),
@@ -50,7 +50,7 @@ def parts(out: Path, families: Sequence[str], methods: Sequence[Method]) -> list
 
 
 def _of_family(out: Path, family: str, methods: Sequence[Method]) -> list[Part]:
-    store = RunStore.open(out / family) if (out / family / "config.json").is_file() else None
+    store = RunStore.open(out / family, family=family) if (out / family / "config.json").is_file() else None
 
     def part(name: str, artefacts: Sequence[str]) -> Part:
         done = store is not None and all(store.has(artefact) for artefact in artefacts)
@@ -91,10 +91,14 @@ class Status:
 
 def stretches(out: Path) -> list[dict[str, Any]]:
     """When the command was at work, as stretches.json says."""
-    path = out / "stretches.json"
+    path, advice = out / "stretches.json", "delete it; only the times of earlier stretches are lost"
     if not path.is_file():
         return []
-    return read_json(path, "delete it; only the times of earlier stretches are lost")["stretches"]
+    data = read_json(path, advice)
+    require_fields(data, {"stretches": (list,)}, path, advice)
+    for stretch in data["stretches"]:
+        require_fields(stretch if isinstance(stretch, dict) else {}, {"seconds": (int, float)}, path, advice)
+    return data["stretches"]
 
 
 def write_status(out: Path, families: Sequence[str], methods: Sequence[Method]) -> str:
@@ -136,7 +140,7 @@ def write_index(out: Path) -> Path:
     """Writes index.html from the families that have a report, whichever command made them."""
     sections = []
     for family in (name for name in ENVIRONMENT_OPTIONS if (out / name / "report.html").is_file()):
-        run = read_run(RunStore.open(out / family))
+        run = read_run(RunStore.open(out / family, family=family))
         sections.append(f'<h2>{escape(family)}</h2><p><a href="{family}/report.html">the whole report</a></p>')
         sections.append(headline(run))
         for name, title in FIGURES:

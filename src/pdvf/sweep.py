@@ -27,8 +27,8 @@ import numpy as np
 from pdvf.comparison import play_method, train_method
 from pdvf.config import Config, ConfigError, from_dict, to_dict
 from pdvf.methods import METHODS, Method
-from pdvf.pipeline import PHASES, Problem, artefact_shapes
-from pdvf.runs import Progress, RunError, RunStore, run_phase
+from pdvf.pipeline import AXES, PHASES, Problem, artefact_shapes
+from pdvf.runs import Progress, RunError, RunStore, finished, require_axes, run_phase
 from pdvf.runs.files import read_json, to_json, write_file
 from pdvf.runs.store import SWEEP
 
@@ -150,7 +150,11 @@ class Sweep:
         _claim(folder, self.description())
         stores: list[RunStore] = []
         for i, config in enumerate(self.configs):
-            store = RunStore.create(folder / "trials" / f"{i + 1:03d}", to_dict(config), command)
+            trial = folder / "trials" / f"{i + 1:03d}"
+            for place in (trial.parent, trial):
+                if place.is_symlink():
+                    raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
+            store = RunStore.create(trial, to_dict(config), command)
             with store.lock():
                 self._trial(store, config, stores, progress)
             stores.append(store)
@@ -168,7 +172,7 @@ class Sweep:
                 if same and not all(store.has(name) for name in spec.leaves):
                     for name in spec.leaves:
                         store.adopt(name, other)
-            if not all(store.has(name) for name in spec.leaves):
+            if not finished(store, phase, spec.leaves):
                 inputs = [store.load(needed, shapes[needed]) for needed in spec.needs]
                 run_phase(store, spec.make(problem, *inputs), spec.leaves, spec.needs, progress)
         for method in (*_agents_needed(self.method), self.method):
@@ -181,9 +185,11 @@ class Sweep:
         rows = []
         for store in stores:
             name = f"returns-{self.method.name}"
-            scores = store.load_arrays(name)["honest"].mean(axis=2)  # [S, E]
+            played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
+            require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
+            scores = played["honest"].mean(axis=2)  # [S, E]
             per_seed = scores[:, -held:].mean(axis=1)
-            seconds = sum(store.info(a)["seconds"] for a in store.names("") if "-stage-" not in a)
+            seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
             rows.append((per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds))
         best = int(np.argmax([row[0] for row in rows]))
         text = io.StringIO()

@@ -22,6 +22,7 @@ from pdvf.methods import Method, agent_artefact
 from pdvf.parts import REPORT
 from pdvf.pipeline import PHASES, Problem
 from pdvf.runs import RunStore
+from pdvf.runs.files import writing
 from pdvf.runs.progress import duration
 
 FIRST = ("policies",)
@@ -97,6 +98,9 @@ def work(
     stores = {job.store.folder: job.store for job in jobs}
     with ExitStack() as stack:
         locks = [stack.enter_context(store.lock()) for store in stores.values()]
+        for job in jobs:
+            if job.done:
+                job.store.clear_stages(job.name)  # left by a kill
         try:
             while waiting or running:
                 for job in [job for job in waiting if job.ready][: workers - len(running)]:
@@ -125,10 +129,16 @@ def work(
 
 def _start(job: Job, locks: Sequence[int]) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pdvf.parts", str(job.store.folder), job.name]
+    command = [sys.executable, "-m", "pdvf.parts", str(job.store.folder), job.store.config["family"], job.name]
     environment = {PRIORITY: "0" if job.name in PHASES else "1", **os.environ}  # others wait for the phases
-    with job.log.open("ab") as log:
+    with writing(job.log):
+        log = open(job.log, "ab", opener=_not_through_links)  # noqa: SIM115
+    with log:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=locks, env=environment)
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _last_line(path: Path) -> str:

@@ -1,6 +1,7 @@
 import base64
 import csv
 import io
+import json
 import re
 import subprocess
 import sys
@@ -13,15 +14,18 @@ import pytest
 import safetensors.numpy
 from fake_run import LEVEL, make_run
 
+from pdvf import __version__
 from pdvf.methods import METHODS as AGENTS
 from pdvf.reports import bars, paper, report, tables, write_report
 from pdvf.reports.data import read_run
+from pdvf.reports.page import render
 from pdvf.reports.statistics import difference, probability_of_improvement
 from pdvf.reports.style import METHODS, circle_colours, png
 from pdvf.runs import RunError, RunStore
 
 NAMES = [entry.name for entry in report.ENTRIES if entry.name not in (*report.MANY, "strips")]
 VOID = {"meta", "img", "br"}
+EMPTY = dict.fromkeys(("value_actual", "value_predicted"), np.zeros(0, np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +200,7 @@ def test_broken_returns(store, change_text, message):
 
 def test_what_is_absent_is_left_out_and_named(store):
     store.write_bytes("figures/transfer.png", b"of an earlier report")
-    change(store, tsne_z_pi=None, transfer=None, value_actual=np.zeros(0, np.float32), path_valid=None)
+    change(store, tsne_z_pi=None, transfer=None, **EMPTY, path_valid=None)
     for name in ("policies", "dynamics", "policy", "adapter"):
         store.remove(name)
     (store.folder / "environment.json").unlink()
@@ -323,3 +327,119 @@ def test_colours_close_the_circle():
     assert colours.max() <= 1
     assert steps.max() < 3 * np.median(steps)
     assert colours.min(axis=1).max() < 0.8  # none is lost on white paper
+
+
+# What a stranger may have put in
+
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def edit(path: Path, change) -> None:
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def test_every_name_is_escaped(tmp_path, no_tsne):
+    store = make_run(tmp_path / SCRIPT.replace("/", "_"), methods=("pd-vf", "nn"), family=SCRIPT, seeds=1, episodes=1)
+    path = store.folder / "returns.csv"
+    path.write_text(path.read_text().replace(",nn,", f",{SCRIPT},").replace(",peek,", f",{SCRIPT},"))
+    edit(store.folder / "environment.json", lambda data: data["versions"].update({SCRIPT: SCRIPT}))
+    edit(store.folder / "environment.json", lambda data: data["device"].update(kind=SCRIPT))
+    edit(store.folder / "environment.json", lambda data: data.update(command=SCRIPT, platform=SCRIPT, commit=SCRIPT))
+    edit(
+        store.folder / "artefacts" / "policies.json",
+        lambda data: data["versions"].update({SCRIPT: SCRIPT, "jax": SCRIPT}),
+    )
+    text = write_report(store).read_text(encoding="utf-8")
+    assert "<script" not in text.lower()
+    assert text.count("&lt;script&gt;") > 10
+    Checker().feed(text)
+
+
+def test_context_names_are_escaped(store):
+    run = read_run(store)
+
+    class Named:
+        name, context_names = SCRIPT, (SCRIPT, SCRIPT)
+
+    vars(run)["_made"] = Named()
+    run.evaluation["contexts"] = np.zeros((20, 2), np.float32)  # pyright: ignore
+    html = render(run, [], [])
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") >= 40
+
+
+def test_a_method_named_like_mathematics(store):
+    path = store.folder / "returns.csv"
+    path.write_text(path.read_text().replace(",nn,", r",$\oops$,"))
+    figure = bars.test_returns(read_run(store))
+    assert figure is not None
+    png(figure)
+
+
+@pytest.mark.parametrize(
+    "change_of",
+    [
+        {"environments": np.zeros((20, 1), np.int32)},
+        {"environments": np.arange(20.0, dtype=np.float32)},
+        {"train_count": np.array([15], np.int32)},
+        {"train_count": np.array(20, np.int32)},
+        {"contexts": np.zeros((3, 1), np.float32)},
+        {"returns": np.full((3, 20, 4), np.inf, np.float32)},
+        {"returns": np.zeros((3, 20), np.float32)},
+        {"path_valid": np.zeros((3, 20, 50), np.float32)},
+        {"path_next_observation": np.zeros((3, 20, 7, 2), np.float32)},
+        {"transfer": np.zeros((20, 3, 19), np.float32)},
+        {"tsne_policy": np.full(400, 99, np.int32)},
+        {"tsne_z_d": np.full((400, 8), 1e20, np.float32)},
+        {"value_actual": np.full(5000, np.nan, np.float32)},
+        {"value_actual": np.zeros(4999, np.float32)},
+    ],
+    ids=lambda change_of: "-".join(change_of),
+)
+def test_an_evaluation_with_odd_arrays(store, change_of):
+    change(store, **change_of)
+    (name,) = change_of
+    words = "environments for training|" if name == "train_count" else ""
+    with pytest.raises(RunError, match=rf"'evaluation'.*({words}'{name}').*pdvf evaluate"):
+        read_run(store)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        3,
+        ["x"],
+        [{"curve": "x"}],
+        [{"curve": [1, 2]}],
+        [{"curve": [[1], [1, 2]]}],
+        [{"curve": [[1e40] * 2] * 20}],
+        [{"curve": [[1]] * 20}, {"curve": [[1]] * 19}],
+        [{"curve": {"a": 1}}],
+    ],
+)
+def test_an_odd_history(store, history):
+    edit(store.folder / "artefacts" / "policies.json", lambda data: data["info"].update(history=history))
+    with pytest.raises(RunError, match="history of artefact 'policies'"):
+        read_run(store).curves()
+
+
+@pytest.mark.parametrize("change_of", [{"device": 3}, {"device": ["cpu"]}, {"versions": "1"}])
+def test_an_odd_environment(store, change_of):
+    edit(store.folder / "environment.json", lambda data: data.update(change_of))
+    with pytest.raises(RunError, match=r"environment\.json: .*delete it, the report does without"):
+        read_run(store)
+
+
+def test_a_run_that_was_resumed_with_another_version_says_so(store):
+    assert "Not all artefacts" not in render(read_run(store), [], [])
+    edit(store.folder / "artefacts" / "policies.json", lambda data: data["versions"].update(pdvf="0.1.0"))
+    edit(store.folder / "artefacts" / "evaluation.json", lambda data: data["device"].update(count=7))
+    text = plain(render(read_run(store), [], []))
+    (sentence,) = re.findall(r"Not all artefacts were made with the same versions and devices: (.*?)\. ", text)
+    assert f"pdvf {__version__} (adapter, dynamics, evaluation, policy, trajectories)" in sentence
+    assert "pdvf 0.1.0 (policies)" in sentence
+    assert "7 × cpu (cpu) (evaluation)" in sentence
+    assert "jax" not in sentence

@@ -9,6 +9,7 @@ from pdvf.cli import main
 from pdvf.methods import METHODS
 from pdvf.pipeline import PHASES
 from pdvf.reproduce import parts, write_index, write_status
+from pdvf.runs import RunError
 
 FAMILIES = ("spaceship", "swimmer")
 CHOSEN = [METHODS["pd-vf"], METHODS["rl2"]]
@@ -43,6 +44,21 @@ def test_one_page_for_all_families(tmp_path):
     assert "Figure 5" not in page  # no such figure was drawn
     assert "PD-VF minus it" in page
     assert "RL²" in page
+
+
+def test_a_folder_that_names_another_family(tmp_path):
+    store = make_run(tmp_path / "spaceship", family="evil.py:family")
+    store.write_text("report.html", "")
+    for read in (write_index, lambda out: parts(out, FAMILIES, CHOSEN)):
+        with pytest.raises(RunError, match=r"a run of the family 'evil.py:family', expected 'spaceship'"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"stretches": 3}', '{"stretches": [3]}', '{"stretches": [{"seconds": "1"}]}'])
+def test_odd_stretches(tmp_path, text):
+    (tmp_path / "stretches.json").write_text(text)
+    with pytest.raises(RunError, match=r"stretches\.json.*delete it; only the times"):
+        write_status(tmp_path, FAMILIES, CHOSEN)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -19,6 +20,17 @@ CONFIG = {"seed": 0, "ppo": {"steps": 3000000, "clip": 0.2}, "start": (2.5, 0.2)
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     return RunStore.create(tmp_path / "run", CONFIG, "pdvf train")
+
+
+ODD_JSON = [
+    '{"a": ' * 100_000 + "1" + "}" * 100_000,
+    '{"a": ' + "[" * 40 + "]" * 40 + "}",
+    '{"a": NaN}',
+    '{"a": 1e999}',
+    '{"a": 9223372036854775808}',
+    '{"a": ' + "9" * 5000 + "}",
+    '{"a": "\\ud800"}',
+]
 
 
 def tree(value: float = 1.0) -> dict[str, jax.Array]:
@@ -76,11 +88,43 @@ def test_folders_that_are_no_runs(tmp_path):
         RunStore.create(tmp_path / "holiday.jpg", CONFIG, "")
 
 
-@pytest.mark.parametrize("text", ["", '{"seed": ', "[1]", "\xff"])
+@pytest.mark.parametrize("text", ["", '{"seed": ', "[1]", "\xff", *ODD_JSON])
 def test_broken_config(store, text):
     (store.folder / "config.json").write_text(text, encoding="latin-1")
-    with pytest.raises(RunError, match=r"config\.json (is not JSON|holds a JSON list)"):
+    with pytest.raises(RunError, match=r"config\.json (is not JSON|holds)"):
         RunStore.open(store.folder)
+
+
+def test_a_message_is_one_line_whatever_a_file_holds(store):
+    (store.folder / "config.json").write_text(json.dumps(CONFIG | {"a\nb\x1b[31m": 1}))
+    with pytest.raises(RunError) as caught:
+        RunStore.create(store.folder, CONFIG, "")
+    assert "a\\nb\\x1b[31m" in str(caught.value)
+
+
+def test_files_that_never_end_are_not_read(store):
+    (store.folder / "config.json").unlink()
+    os.mkfifo(store.folder / "config.json")
+    with pytest.raises(RunError, match="is not a run folder"):
+        RunStore.open(store.folder)
+    (store.folder / "config.json").unlink()
+    (store.folder / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="is not a run folder"):
+        RunStore.open(store.folder)
+
+
+# Strangers' folders: only code that somebody names is run
+
+
+def test_a_family_that_is_not_built_in_is_opened_by_name_only(tmp_path):
+    RunStore.create(tmp_path / "run", CONFIG | {"family": "evil.py:family"}, "")
+    with pytest.raises(RunError, match=r"names the family 'evil.py:family'.*code that would be run.*--family"):
+        RunStore.open(tmp_path / "run")
+    with pytest.raises(RunError, match=r"a run of the family 'evil.py:family', expected 'spaceship'"):
+        RunStore.open(tmp_path / "run", family="spaceship")
+    with pytest.raises(RunError, match=r'family: "evil\.py:family" in the run, "spaceship" given'):
+        RunStore.create(tmp_path / "run", CONFIG | {"family": "spaceship"}, "")
+    assert RunStore.open(tmp_path / "run", family="evil.py:family").config["family"] == "evil.py:family"
 
 
 def test_a_kill_while_creating_leaves_a_folder_that_can_be_used(tmp_path):
@@ -136,6 +180,91 @@ def test_missing_artefact_and_broken_manifest(store):
     manifest.write_text("{}")
     with pytest.raises(RunError, match="has no field 'bytes'"):
         load_a(store, "x")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("bytes", "12"),
+        ("bytes", True),
+        ("sha256", 7),
+        ("sha256", None),
+        ("inputs", []),
+        ("inputs", {"data": 3}),
+        ("inputs", {"../../x": "0"}),
+        ("info", "x"),
+        ("info", {"seconds": "long"}),
+        ("versions", [1]),
+        ("versions", {"jax": 3}),
+        ("device", 1),
+        ("device", {"platform": "cpu", "kind": "cpu"}),
+        ("name", "../../x"),
+        ("name", ["x"]),
+        ("config", 5),
+    ],
+)
+def test_odd_manifest(store, field, value):
+    store.save("x", tree())
+    manifest = file_of(store, "x").with_suffix(".json")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {field: value}))
+    for read in (store.verify, store.info, store.load_arrays):
+        with pytest.raises(RunError, match=r"x\.(json|safetensors)"):
+            read("x")
+
+
+@pytest.mark.parametrize("text", ODD_JSON)
+def test_odd_json_in_a_manifest(store, text):
+    store.save("x", tree())
+    file_of(store, "x").with_suffix(".json").write_text(text)
+    with pytest.raises(RunError, match=r"x\.json (is not JSON|holds).*: delete it"):
+        store.info("x")
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"[]", b'{"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}'])
+def test_an_altered_file_with_a_right_checksum(store, header):
+    store.save("x", tree())
+    data = len(header).to_bytes(8, "little") + header + b"\0"
+    file_of(store, "x").write_bytes(data)
+    manifest = file_of(store, "x").with_suffix(".json")
+    signed = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | signed))
+    with pytest.raises(RunError, match=r"x\.safetensors"):
+        load_a(store, "x")
+
+
+def test_an_artefact_is_bound_to_its_configuration(store):
+    store.save("x", tree())
+    path = store.folder / "config.json"
+    path.write_text(json.dumps(CONFIG, sort_keys=True))  # the same, laid out otherwise
+    load_a(RunStore.open(store.folder), "x")
+    path.write_text(json.dumps(CONFIG | {"seed": 1}))
+    altered = RunStore.open(store.folder)
+    message = r"x\.safetensors was made by another configuration than .*config\.json holds.*altered.*put the run's own"
+    for read in (altered.verify, altered.info, altered.load_arrays):
+        with pytest.raises(RunError, match=message):
+            read("x")
+    with pytest.raises(RunError, match=message):
+        altered.save("y", tree(), inputs=["x"])
+
+
+def test_manifests_of_version_01_are_not_bound(store):
+    store.save("x", tree())
+    manifest = file_of(store, "x").with_suffix(".json")
+    data = json.loads(manifest.read_text())
+    del data["config"]
+    manifest.write_text(json.dumps(data))
+    with pytest.raises(RunError, match="was made by another configuration"):
+        load_a(store, "x")
+    data["versions"]["pdvf"] = "0.1.0"
+    manifest.write_text(json.dumps(data))
+    load_a(store, "x")
+
+
+def test_an_adopted_artefact_is_bound_to_its_new_run(store, tmp_path):
+    store.save("x", tree(4.0))
+    other = RunStore.create(tmp_path / "other", CONFIG | {"seed": 1}, "")
+    other.adopt("x", store)
+    assert load_a(other, "x")[0, 0] == 4.0
 
 
 def test_artefact_of_another_shape_is_named(store):
@@ -203,6 +332,78 @@ def test_names_that_could_leave_the_folder(store, name):
         store.save(name, tree())
 
 
+def test_files_that_are_no_artefacts_are_left_alone(store):
+    store.save("agent-a", tree())
+    for name in ("agent-x y", "agent-é", "agent-<b>"):
+        for end in ("json", "safetensors"):
+            (store.folder / "artefacts" / f"{name}.{end}").write_text("{}")
+    (store.folder / "artefacts" / "ppo-stage-٣.json").write_text("{}")
+    assert store.names("agent-") == ["agent-a"]
+    assert store.latest_stage("ppo") is None
+    store.clear_stages("ppo")
+
+
+# Symbolic links
+
+
+@pytest.fixture
+def outside(tmp_path) -> Path:
+    """A folder with a file that must stay as it is."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").write_text("precious")
+    return tmp_path / "outside"
+
+
+@pytest.mark.parametrize("name", ["artefacts", "figures", "logs", "tensorboard", "tensorboard/train"])
+def test_nothing_is_written_through_a_folder_that_is_a_link(store, outside, name):
+    path = store.folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(outside)
+    (outside / "x.tmp").write_text("not ours")
+    with pytest.raises(RunError, match=f"{name} is a symbolic link"), store.lock():
+        pass
+    assert sorted(p.name for p in outside.iterdir()) == ["file", "x.tmp"]
+
+
+@pytest.mark.parametrize("target", ["file", "nothing"])
+@pytest.mark.parametrize(
+    "name",
+    [f"{name}{end}" for name in ("artefacts/x.json", "artefacts/x.safetensors", "report.html") for end in ("", ".tmp")],
+)
+def test_nothing_is_written_through_a_file_that_is_a_link(store, outside, name, target):
+    (store.folder / "artefacts").mkdir()
+    (store.folder / name).symlink_to(outside / target)
+    store.save("x", tree())
+    store.write_text("report.html", "page")
+    load_a(store, "x")
+    assert not any(path.is_symlink() for path in store.folder.rglob("*"))
+    assert [path.read_text() for path in outside.iterdir()] == ["precious"]
+
+
+def test_a_lock_that_is_a_link(store, outside):
+    (store.folder / ".lock").unlink()
+    (store.folder / ".lock").symlink_to(outside / "file")
+    with pytest.raises(RunError, match=r"cannot write .*\.lock, a symbolic link, which is not followed: remove it"):
+        store.lock().__enter__()
+    assert (outside / "file").read_text() == "precious"
+
+
+def test_the_run_folder_itself_may_be_a_link(store, tmp_path):
+    (tmp_path / "link").symlink_to(store.folder)
+    linked = RunStore.open(tmp_path / "link")
+    with linked.lock():
+        linked.save("x", tree())
+    load_a(store, "x")
+
+
+def test_files_that_were_being_written_are_removed_wherever_a_run_writes(store):
+    for name in ("report.html", "figures/a.png", "logs/x.log", "tensorboard/train/x", "artefacts/y.json"):
+        (store.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (store.folder / f"{name}.tmp").write_text("half")
+    with store.lock():
+        assert leftovers(store) == []
+
+
 # Stages
 
 
@@ -232,12 +433,13 @@ def test_write_text_and_bytes(store):
         store.write_text("../x", "")
 
 
-def test_full_device(store):
-    """A real ENOSPC: the file aside is a link to the device that is always full."""
+def test_full_device(store, monkeypatch):
+    """A real ENOSPC: the file aside is the device that is always full."""
     store.save("done", tree(1.0))
-    (store.folder / "artefacts" / "x.safetensors.tmp").symlink_to("/dev/full")
-    with pytest.raises(RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"):
-        store.save("x", tree())
+    with monkeypatch.context() as patch:
+        patch.setattr("pdvf.runs.files.open", lambda path, mode: Path("/dev/full").open("wb"), raising=False)  # noqa: SIM115
+        with pytest.raises(RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"):
+            store.save("x", tree())
     assert leftovers(store) == []
     assert not store.has("x")
     assert load_a(store, "done")[0, 0] == 1.0

@@ -20,6 +20,31 @@ from pdvf.parallel import compiled
 from pdvf.phases.problem import Problem, transfer
 from pdvf.rl.networks import Actor
 
+_RETURNS = ("number", "SEJ")
+AXES = {
+    "environments": ("whole number", "E"),
+    "train_count": ("whole number", ""),
+    "contexts": ("number", "Ec"),
+    "returns": _RETURNS,
+    "predicted": _RETURNS,
+    "peek": _RETURNS,
+    "nn": _RETURNS,
+    "ppo_env": ("number", "EPJ"),
+    "transfer": ("number", "EPE"),
+    "z_d": ("any number", "SEJd"),
+    "z_pi": ("any number", "SEJe"),
+    "path_observation": ("any number", "SETo"),
+    "path_next_observation": ("any number", "SETo"),
+    "path_valid": ("flag", "SET"),
+    "tsne_z_d": ("number", "Nd"),
+    "tsne_z_pi": ("number", "Ne"),
+    "tsne_policy": ("whole number", "N"),
+    "tsne_environment": ("whole number", "N"),
+    "value_predicted": ("number", "V"),
+    "value_actual": ("number", "V"),
+}
+"""The arrays of an evaluation: kind and axes, for environments E, models S, policies P and episodes J."""
+
 
 @dataclass(frozen=True)
 class Evaluation:

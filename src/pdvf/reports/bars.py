@@ -82,7 +82,7 @@ def _bars(groups: Sequence[Group], theirs: dict[str, dict[int, PaperReturn]]) ->
     for axes, row in zip(panels, rows, strict=True):
         _row(axes, groups, row, theirs, max(map(len, rows)))
     panels[-1].set_xlabel("environment", fontsize=NORMAL, color=INK)
-    handles: list[Patch | Line2D] = [Patch(color=look(g.method).colour, label=look(g.method).label) for g in groups]
+    handles: list[Patch | Line2D] = [Patch(color=look(g.method).colour, label=_label(g)) for g in groups]
     if any(np.isfinite(group.summary.mean.low) for group in groups):
         handles.append(Line2D([], [], color=INK, linewidth=1.4, label="95 % interval"))
     if any(group.method in theirs for group in groups):
@@ -90,6 +90,11 @@ def _bars(groups: Sequence[Group], theirs: dict[str, dict[int, PaperReturn]]) ->
     columns = -(-len(handles) // (-(-len(handles) // 9)))  # rows of equal length
     figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False, fontsize=NORMAL)
     return figure
+
+
+def _label(group: Group) -> str:
+    """A method's name as it is: matplotlib takes what is between two dollars for mathematics."""
+    return look(group.method).label.replace("$", r"\$")
 
 
 def _row(

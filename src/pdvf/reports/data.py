@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors.numpy
 
 from pdvf.config import ConfigError, from_dict
 from pdvf.families import Family, make_family
+from pdvf.pipeline import AXES
 from pdvf.reports.statistics import Summary, summarise
 from pdvf.reports.style import rank
-from pdvf.runs import RunError, RunStore
-from pdvf.runs.files import read_json
+from pdvf.runs import RunError, RunStore, require_axes
+from pdvf.runs.files import read_file, read_json, require_fields
+from pdvf.runs.pytrees import LARGEST
 
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 PHASES = {
@@ -49,6 +51,7 @@ class Run:
     groups: tuple[Group, ...]
     evaluation: Mapping[str, np.ndarray]
     infos: Mapping[str, Mapping[str, Any]]  # of the artefacts in PHASES and of agents, those that are there
+    made_with: Mapping[str, Mapping[str, str]]  # versions and devices, by artefact
 
     @property
     def family(self) -> str:
@@ -98,18 +101,19 @@ class Run:
         return all(name in self.evaluation and self.evaluation[name].size for name in arrays)
 
     def option(self, *names: str, default: Any = None) -> Any:
-        """An option of the configuration by its path."""
+        """A whole number of the configuration by its path."""
         value: Any = self.config
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
-        return default if value is None else value
+        return value if type(value) is int else default
 
     def history(self, artefact: str, metric: str) -> np.ndarray | None:
         """A metric over the stages in which it was taken, [stages, seeds]; None where it never was."""
-        rows = [stage[metric] for stage in self.stages(artefact) if stage.get(metric) is not None]
-        if not rows:
-            return None
-        return np.array([np.ravel(np.array(row, dtype=float)) for row in rows])
+        found = [_numbers(artefact, metric, s[metric]) for s in self.stages(artefact) if s.get(metric) is not None]
+        rows = [row.ravel() for row in found if row.size]
+        if len({row.size for row in rows}) > 1:
+            raise _odd_history(artefact, metric, "numbers for other seeds in some stages")
+        return np.array(rows) if rows else None
 
     def stages(self, artefact: str) -> list[Mapping[str, Any]]:
         """Metrics of each stage of the phase that made an artefact."""
@@ -117,8 +121,10 @@ class Run:
 
     def curves(self) -> np.ndarray | None:
         """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended."""
-        parts = [np.array(stage["curve"], dtype=float) for stage in self.stages("policies") if "curve" in stage]
-        return np.concatenate(parts, axis=1) if parts else None
+        parts = [_numbers("policies", "curve", s["curve"]) for s in self.stages("policies") if "curve" in s]
+        if any(part.ndim != 2 or len(part) != len(parts[0]) for part in parts):
+            raise _odd_history("policies", "curve", "no row for each environment")
+        return np.concatenate(parts, axis=1) if sum(part.size for part in parts) else None
 
     def seconds(self) -> dict[str, float]:
         """Time that each phase took, and the training of each method that was compared."""
@@ -126,33 +132,88 @@ class Run:
         known = ((text, self.infos[name].get("seconds")) for name, text in names.items() if name in self.infos)
         return {phase: float(seconds) for phase, seconds in known if seconds is not None}
 
+    def differences(self) -> dict[str, dict[str, list[str]]]:
+        """What the artefacts were not all made with: artefacts by version or device, by what it is of."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for artefact, made in self.made_with.items():
+            for what, which in made.items():
+                found.setdefault(what, {}).setdefault(which, []).append(artefact)
+        return {what: by for what, by in found.items() if len(by) > 1}
+
+
+def _numbers(artefact: str, metric: str, value: Any) -> np.ndarray:
+    """A metric of a history as an array, NaN for null."""
+    try:
+        numbers = np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise _odd_history(artefact, metric, str(error)) from error
+    if np.any(np.abs(numbers) > LARGEST):
+        raise _odd_history(artefact, metric, f"numbers above {LARGEST:g}")
+    return numbers
+
+
+def _odd_history(artefact: str, metric: str, what: str) -> RunError:
+    return RunError(
+        f"the history of artefact {artefact!r} has {what} for {metric!r}: delete the artefact to make it anew"
+    )
+
 
 def read_run(store: RunStore) -> Run:
     """Everything of a run that its report shows."""
     groups = read_returns(store)
     evaluation = read_evaluation(store)
-    environment = store.folder / "environment.json"
+    manifests = {name: store.manifest(name) for name in store.names("") if "-stage-" not in name}
+    infos = {name: m["info"] for name, m in manifests.items() if name in PHASES or name.startswith("agent-")}
+    for name, info in infos.items():
+        history = info.get("history") or []
+        if not isinstance(history, list) or not all(isinstance(stage, dict) for stage in history):
+            raise RunError(
+                f"the history of artefact {name!r} is no list of metrics: delete the artefact to make it anew"
+            )
     return Run(
         store.config,
-        read_json(environment, "delete it, the report does without") if environment.exists() else {},
+        _read_environment(store),
         groups,
         evaluation,
-        {name: store.info(name) for name in (*PHASES, *store.names("agent-")) if store.has(name)},
+        {name: infos[name] for name in (*PHASES, *infos) if name in infos},
+        {name: _made_with(manifest) for name, manifest in manifests.items()},
     )
+
+
+def _read_environment(store: RunStore) -> dict[str, Any]:
+    path, advice = store.folder / "environment.json", "delete it, the report does without"
+    if not path.exists():
+        return {}
+    environment = read_json(path, advice)
+    require_fields(environment, {"device": (dict, type(None)), "versions": (dict, type(None))}, path, advice)
+    return environment
+
+
+def _made_with(manifest: Mapping[str, Any]) -> dict[str, str]:
+    device = manifest["device"]
+    versions = {name: f"{name} {version}" for name, version in manifest["versions"].items() if version}
+    return versions | {"": f"{device['count']} × {device['kind']} ({device['platform']})"}
 
 
 def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
     """The arrays of the artefact `evaluation`, verified."""
     if not store.has("evaluation"):
         raise _evaluate_first(store, "artefact 'evaluation'")
-    store.verify("evaluation")
-    arrays = safetensors.numpy.load_file(store.folder / "artefacts" / "evaluation.safetensors")
-    for name in ("environments", "train_count"):
-        if name not in arrays:
-            raise RunError(
-                f"artefact 'evaluation' in {store.folder} has no array {name!r}: "
-                f"delete it and run `pdvf evaluate {store.folder}` again"
-            )
+    arrays = store.load_arrays("evaluation")
+    where = f"artefact 'evaluation' in {store.folder}"
+    try:
+        require_axes(where, arrays, AXES, ("environments", "train_count"))
+        count, numbers = int(arrays["train_count"]), arrays["environments"]
+        if not 0 < count < len(numbers):
+            raise RunError(f"{where} has {count} of {len(numbers)} environments for training, expected some")
+        for name in ("tsne_policy", "tsne_environment"):
+            if name in arrays and not np.isin(arrays[name], numbers).all():
+                raise RunError(f"{where}: array {name!r} has other environments than the run")
+        for name in ("tsne_z_d", "tsne_z_pi"):  # scikit-learn's t-SNE may crash on numbers of other sizes
+            if name in arrays and np.any(np.abs(arrays[name]) > 1.01):
+                raise RunError(f"{where}: array {name!r} holds no unit vectors")
+    except RunError as error:
+        raise RunError(f"{error}: delete it and run `pdvf evaluate {store.folder}` again") from error
     return arrays
 
 
@@ -163,15 +224,14 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
         raise _evaluate_first(store, "returns.csv")
     anew = f"delete it and run `pdvf evaluate {store.folder}` again"
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise RunError(f"{path} has no column {missing[0]!r}, expected {', '.join(COLUMNS)}: {anew}")
-            cells = _cells(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reader = csv.DictReader(io.StringIO(read_file(path).decode(), newline=""))
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise RunError(f"{path} has no column {missing[0]!r}, expected {', '.join(COLUMNS)}: {anew}")
+        cells = _cells(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
         raise RunError(f"cannot read {path} ({error}): {anew}") from error
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise RunError(f"{path} has a line that cannot be read ({error}): {anew}") from error
     if not any(split == "test" for split, _, _ in cells):
         raise RunError(f"{path} has no returns in test environments: {anew}")
@@ -193,9 +253,11 @@ Cell = dict[tuple[int, int, int], float]  # return by environment, seed and epis
 def _cells(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str, str], Cell]:
     cells: dict[tuple[str, str, str], Cell] = {}
     for line, row in enumerate(rows, 2):
+        if None in row.values():
+            raise ValueError(f"line {line}: {sum(v is not None for v in row.values())} values, expected {len(row)}")
         value = float(row["return"])
-        if not np.isfinite(value):
-            raise ValueError(f"line {line}: return is {value}, expected a finite number")
+        if not abs(value) <= LARGEST:
+            raise ValueError(f"line {line}: return is {value}, expected a finite number up to {LARGEST:g}")
         at = (int(row["environment"]), int(row["seed"]), int(row["episode"]))
         cell = cells.setdefault((row["split"], row["method"], row["protocol"]), {})
         if at in cell:

@@ -139,7 +139,7 @@ def transfer(run: Run) -> Figure | None:
 def paths(run: Run) -> Figure | None:
     """Spaceship: the first adapted episode of every model seed in each test environment, in its force field."""
     needed = ("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
-    if run.family != "spaceship" or not run.has(*needed):
+    if run.family != "spaceship" or not run.has(*needed) or run.evaluation["path_observation"].shape[-1] != 2:
         return None
     family = run.made_family()
     assert isinstance(family, Spaceship)
@@ -295,7 +295,7 @@ def values(run: Run) -> Figure | None:
 
 def _plane(points: np.ndarray) -> np.ndarray:
     """t-SNE [n, 2] of points [n, d]; as they are where there is nothing to embed."""
-    if len(points) < 4 or np.ptp(points, axis=0).max() == 0:
+    if len(points) < 4 or points.shape[1] < 2 or np.ptp(points, axis=0).max() < 1e-6:
         return np.zeros((len(points), 2))
     perplexity = min(30.0, (len(points) - 1) / 3)
     with threadpool_limits(1):  # threads that wait for each other's busy cores made it twenty times slower
@@ -379,7 +379,8 @@ def _room(axes: Axes, family: Spaceship, context: np.ndarray) -> None:
 
 def _log_scale(axes: Axes, shown: np.ndarray) -> None:
     """A logarithmic axis with plain numbers, for values that span enough of one."""
-    low, high = np.nanmin(shown), np.nanmax(shown)
+    shown = shown[~np.isnan(shown)]
+    low, high = (shown.min(), shown.max()) if shown.size else (0.0, 0.0)
     if low > 0 and high / low > 5:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,)))

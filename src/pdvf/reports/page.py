@@ -274,10 +274,23 @@ def _recipe(run: Run) -> str:
     options = [(name, _plain(value)) for name, value in _flat(run.config)]
     return (
         "<h2>How it was made</h2>"
+        + _differences(run)
         + _pairs((name, value) for name, value in facts.items() if value not in (None, ""))
         + (f"<h3>Time of each phase and method</h3>{_pairs(times)}" if times else "")
         + f"<details><summary>Configuration: {len(options)} options</summary>{_pairs(options)}</details>"
     )
+
+
+def _differences(run: Run) -> str:
+    """One sentence where a run was resumed with other versions or devices, nothing where all agree."""
+    found = [
+        ", ".join(f"{which} ({', '.join(artefacts)})" for which, artefacts in by.items())
+        for by in run.differences().values()
+    ]
+    if not found:
+        return ""
+    words = f"Not all artefacts were made with the same versions and devices: {'; '.join(found)}."
+    return f'<p class="note">{escape(words)}</p>'
 
 
 def _figure(shown: Shown, moving: Sequence[Film] = ()) -> str:

@@ -47,6 +47,7 @@ ENTRIES = (
 def write_report(store: RunStore) -> Path:
     """Writes report.html, summary.csv and figures/*.png into the run's folder and returns the page's path.
 
+    The caller holds the store's lock.
     Figures that the run lacks the data for are left out, and the page says so; the same run gives the same bytes.
     """
     run = read_run(store)

@@ -5,9 +5,9 @@ Besides the command line, the only place that knows files.
 
 from pdvf.runs.errors import RunError
 from pdvf.runs.progress import Live, Plain, Progress, Quiet, make_progress
-from pdvf.runs.pytrees import from_arrays, to_arrays
+from pdvf.runs.pytrees import from_arrays, require_axes, to_arrays
 from pdvf.runs.scalars import Scalars
-from pdvf.runs.stages import Staged, run_phase
+from pdvf.runs.stages import Staged, finished, run_phase
 from pdvf.runs.store import RunStore
 
 __all__ = [
@@ -19,8 +19,10 @@ __all__ = [
     "RunStore",
     "Scalars",
     "Staged",
+    "finished",
     "from_arrays",
     "make_progress",
+    "require_axes",
     "run_phase",
     "to_arrays",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pdvf.checked import OneLineError
 
-class RunError(Exception):
+
+class RunError(OneLineError):
     """A user's mistake or a broken run: one line with what was given, what was expected and what to do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -47,6 +47,42 @@ def from_arrays(like: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
             raise RunError(f"array {name!r} is unknown, {what}")
     leaves = [_restore(name, _describe(name, leaf), arrays[name]) for name, leaf in named.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+LARGEST = 1e30
+"""Sums and squares of numbers up to this are finite, in single precision sums of a hundred million."""
+KINDS = {"number": "float32", "any number": "float32", "whole number": "int32", "flag": "bool"}
+
+
+def require_axes(
+    where: str,
+    arrays: Mapping[str, np.ndarray],
+    axes: Mapping[str, tuple[str, str]],
+    needed: Sequence[str] = (),
+    **sizes: int,
+) -> None:
+    """Raises unless arrays are as `axes` says, such as {"returns": ("number", "SEJ")}; those in `needed` must be there.
+
+    A letter stands for an axis and has one size throughout, which `sizes` may give. A number is finite.
+    """
+    for name in needed:
+        if name not in arrays:
+            raise RunError(f"{where} has no array {name!r}")
+    for name, (kind, letters) in axes.items():
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        expected = [sizes.get(letter, letter) for letter in letters]
+        fits = array.ndim == len(letters) and str(array.dtype) == KINDS[kind]
+        for letter, size in zip(letters, array.shape, strict=False):
+            fits = fits and sizes.setdefault(letter, size) == size
+        if not fits:
+            shown = ", ".join(map(str, expected))
+            raise RunError(
+                f"{where}: array {name!r} is {array.dtype}{list(array.shape)}, expected {KINDS[kind]}[{shown}]"
+            )
+        if kind == "number" and not np.all(np.abs(array) <= LARGEST):
+            raise RunError(f"{where}: array {name!r} holds numbers that are not finite or above {LARGEST:g}")
 
 
 def _restore(name: str, leaf: Leaf, array: np.ndarray) -> Any:

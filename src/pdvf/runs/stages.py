@@ -64,10 +64,7 @@ def run_phase(
     the time spent under `seconds`, and what `describe(name, tree)` adds. A stage is saved while the next one computes,
     and counts as done once it is saved.
     """
-    if all(store.has(name) for name in artefacts):
-        for name in artefacts:
-            store.verify(name)
-        store.clear_stages(phase.name)
+    if finished(store, phase.name, artefacts):
         return
 
     began = time.perf_counter()
@@ -109,6 +106,16 @@ def run_phase(
     progress.finish(phase.name, seconds)
 
 
+def finished(store: RunStore, phase: str, artefacts: Sequence[str]) -> bool:
+    """Whether the artefacts of a phase are there; if so they are verified, and stages that a kill left are removed."""
+    if not all(store.has(name) for name in artefacts):
+        return False
+    for name in artefacts:
+        store.verify(name)
+    store.clear_stages(phase)
+    return True
+
+
 def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, Any]], float, State]:
     """Stages done, their metrics, the seconds they took, and the state after them."""
     latest = store.latest_stage(phase.name)
@@ -117,7 +124,7 @@ def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, 
     done, name = latest
     state = store.load(name, jax.eval_shape(phase.start))
     info = store.info(name)
-    return done, list(info["history"]), float(info["seconds"]), state
+    return done, list(info.get("history") or ()), float(info.get("seconds") or 0.0), state
 
 
 def _finite(phase: str, stage: int, state: Any) -> None:

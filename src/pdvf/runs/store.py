@@ -7,6 +7,9 @@
     RUN/tensorboard/PHASE/        curves
     RUN/logs/PART.log             what a process of `workers` said
 
+A run folder may come from a stranger. Everything in it is checked when it is read; a family that is not built in is
+code, which is imported only for whoever names it; nothing is written through symbolic links below the folder.
+
 An artefact is there when both of its files are. What a kill leaves behind (`*.tmp`, a file without its
 manifest) counts as absent and is written over.
 """
@@ -28,9 +31,23 @@ from typing import Any, TypeVar
 import numpy as np
 import safetensors.numpy
 
+from pdvf.config import ENVIRONMENT_OPTIONS
 from pdvf.runs.environment import describe_environment, device, now, versions
 from pdvf.runs.errors import RunError
-from pdvf.runs.files import ASIDE, read_json, reading, remove_file, sha256, to_json, write_file, writing
+from pdvf.runs.files import (
+    ASIDE,
+    folders_below,
+    read_file,
+    read_json,
+    reading,
+    remove_asides,
+    remove_file,
+    require_fields,
+    sha256,
+    to_json,
+    write_file,
+    writing,
+)
 from pdvf.runs.pytrees import from_arrays, to_arrays
 from pdvf.runs.scalars import Scalars
 
@@ -43,7 +60,24 @@ SWEEP = "sweep.json"
 """In a folder whose `trials` are runs with environments held out."""
 ENDING = 10.0
 """Seconds that the processes of a killed command are given to end."""
+FOLDERS = ("artefacts", "figures", "logs", "tensorboard")
+"""What a run writes to beside its own folder."""
 ANEW = "delete it and run the same command again to make it anew"
+MANIFEST = {
+    "bytes": (int,),
+    "sha256": (str,),
+    "inputs": (dict,),
+    "info": (dict,),
+    "versions": (dict,),
+    "device": (dict,),
+    "name": (str,),
+    "config": (str, type(None)),
+}
+"""Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
+DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
+SECONDS = {"seconds": (int, float, type(None))}
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""What artefacts and phases may be called: nothing that leaves their folder."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +94,11 @@ class RunStore:
         _require_run_or_empty(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / CONFIG).exists():
+        if not (folder / CONFIG).is_file():
             with _locked(folder):
-                if not (folder / CONFIG).exists():
+                if not (folder / CONFIG).is_file():
                     write_file(folder / CONFIG, to_json(config_dict))
-        store = cls.open(folder, trials=True)
+        store = cls(folder, _read_config(folder))
         changes = _changes(store.config, json.loads(to_json(config_dict)))
         if changes:
             more = f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
@@ -77,30 +111,46 @@ class RunStore:
         return store
 
     @classmethod
-    def open(cls, folder: str | Path, trials: bool = False) -> RunStore:
-        """An existing run; with `trials` also one of a sweep, which has fewer environments than its options say."""
+    def open(cls, folder: str | Path, trials: bool = False, family: str | None = None) -> RunStore:
+        """An existing run; with `trials` also one of a sweep, which has fewer environments than its options say.
+
+        A run of a family that is not built in is opened only for whoever names that family: to use it is to run its
+        code, and the folder may be a stranger's.
+        """
         folder = Path(folder)
         if not folder.is_dir():
             raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
-        if not (folder / CONFIG).exists():
+        if not (folder / CONFIG).is_file():
             raise RunError(f"{folder} is not a run folder (it has no {CONFIG}): give the folder of a run")
         if not trials and (sweep := folder.resolve().parent.parent / SWEEP).is_file():
             raise RunError(
                 f"{folder} is a trial of the sweep {sweep.parent}, which holds training environments out of it, "
                 "expected a run of its own: make one with the options that its config.json names"
             )
-        return cls(folder, read_json(folder / CONFIG, "put the run's own file back, or use another --out"))
+        config = _read_config(folder)
+        named = config.get("family")
+        if family is not None and named != family:
+            raise RunError(
+                f"{folder} is a run of the family {named!r}, expected {family!r}: name its own, or another run"
+            )
+        if family is None and isinstance(named, str) and named not in ENVIRONMENT_OPTIONS:
+            raise RunError(
+                f"{folder} names the family {named!r}, expected one of {', '.join(ENVIRONMENT_OPTIONS)}: any other is "
+                "code that would be run; if you trust it, name it yourself with --family"
+            )
+        return cls(folder, config)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[int]:
         """Makes this process the only writer, and tidies up after one that was killed.
 
+        Raises where a folder that is going to be written to is a symbolic link.
+
         A process that inherits the file descriptor shares the lock until it ends.
         """
         with _locked(self.folder) as descriptor:
-            for folder in (self.folder, self._artefacts):
-                for path in folder.glob("*" + ASIDE):
-                    remove_file(path)
+            for folder in (self.folder, *(path for name in FOLDERS for path in folders_below(self.folder / name))):
+                remove_asides(folder)
             yield descriptor
 
     # Artefacts
@@ -123,6 +173,7 @@ class RunStore:
             "bytes": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),
             "arrays": {key: [str(array.dtype), list(array.shape)] for key, array in sorted(arrays.items())},
+            "config": _config_hash(self.config),
             "inputs": checksums,
             "info": dict(info or {}),
             "versions": versions(),
@@ -148,22 +199,27 @@ class RunStore:
     def load_arrays(self, name: str) -> dict[str, np.ndarray]:
         """The arrays of an artefact by name, after `verify`, for whoever needs no tree."""
         self.verify(name)
-        with reading(self._file(name)):
-            return safetensors.numpy.load_file(self._file(name))
+        file = self._file(name)
+        try:
+            with reading(file):
+                return safetensors.numpy.load_file(file)
+        except RunError:
+            raise
+        except Exception as error:  # of a parser that is not ours, in Rust and in Python
+            raise RunError(f"artefact {file} holds no arrays that can be read ({error}): {ANEW}") from error
 
     def names(self, prefix: str) -> list[str]:
         """Artefacts whose name begins so, sorted."""
         found = sorted(path.stem for path in self._artefacts.glob(f"{prefix}*.json"))
-        return [name for name in found if self.has(name)]
+        return [name for name in found if NAME.fullmatch(name) and self.has(name)]
 
     def adopt(self, name: str, other: RunStore) -> None:
         """Takes over an artefact of another run as it is; the caller knows that this run would make the same."""
         other.verify(name)
+        manifest = other.manifest(name) | {"config": _config_hash(self.config)}
         remove_file(self._manifest(name))
-        for mine, theirs in ((self._file(name), other._file(name)), (self._manifest(name), other._manifest(name))):
-            with reading(theirs):
-                data = theirs.read_bytes()
-            write_file(mine, data)
+        write_file(self._file(name), read_file(other._file(name)))
+        write_file(self._manifest(name), to_json(manifest))
 
     def verify(self, name: str) -> None:
         """Raises unless the artefact is there, whole, and made from the present version of its inputs."""
@@ -186,14 +242,28 @@ class RunStore:
                 raise RunError(f"artefact {file} is stale, it was made from another version of {source!r}: {ANEW}")
 
     def manifest(self, name: str) -> dict[str, Any]:
-        """Everything noted about an artefact."""
+        """Everything noted about an artefact, checked: types, names, and the configuration it was made by."""
         if not self.has(name):
             raise RunError(f"artefact {name!r} is not in {self.folder}: run the command that makes it")
         path = self._manifest(name)
         manifest = read_json(path, ANEW)
-        for field in ("bytes", "sha256", "inputs", "info", "versions"):
-            if field not in manifest:
-                raise RunError(f"{path} has no field {field!r}: {ANEW}")
+        require_fields(manifest, MANIFEST, path, ANEW)
+        require_fields(manifest["device"], DEVICE, path, ANEW)
+        require_fields(manifest["info"], SECONDS, path, ANEW)
+        require_fields(manifest["versions"], dict.fromkeys(manifest["versions"], (str, type(None))), path, ANEW)
+        require_fields(manifest["inputs"], dict.fromkeys(manifest["inputs"], (str,)), path, ANEW)
+        for given in manifest["inputs"]:
+            if not NAME.fullmatch(given):
+                raise RunError(f"{path} names the input {given!r}, expected the name of an artefact: {ANEW}")
+        if manifest["name"] != name:
+            raise RunError(f"{path} is the manifest of {manifest['name']!r}, expected {name!r}: {ANEW}")
+        by_version_01 = str(manifest["versions"].get("pdvf")).startswith("0.1.") and "config" not in manifest
+        if not by_version_01 and manifest.get("config") != _config_hash(self.config):
+            raise RunError(
+                f"artefact {self._file(name)} was made by another configuration than {self.folder / CONFIG} holds, "
+                "which was altered, or the artefact is of another run: put the run's own file back, or delete the "
+                "artefact to make it anew"
+            )
         return manifest
 
     def info(self, name: str) -> dict[str, Any]:
@@ -202,7 +272,7 @@ class RunStore:
 
     def has(self, name: str) -> bool:
         """Whether the artefact is there, with its manifest."""
-        return self._manifest(name).exists() and self._file(name).exists()
+        return self._manifest(name).is_file() and self._file(name).is_file()
 
     def remove(self, name: str) -> None:
         """Removes an artefact, the manifest first, so that it is never there by half."""
@@ -263,7 +333,7 @@ class RunStore:
 
     def _stages(self, phase: str) -> list[tuple[int, str]]:
         """Stages of which anything is there."""
-        pattern = re.compile(re.escape(_checked(phase)) + r"-stage-(\d+)")
+        pattern = re.compile(re.escape(_checked(phase)) + r"-stage-([0-9]+)")
         names = {path.name.split(".")[0] for path in self._artefacts.glob(f"{phase}-stage-*")}
         return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
 
@@ -273,7 +343,7 @@ def _stage_name(phase: str, stage: int) -> str:
 
 
 def _checked(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+    if not NAME.fullmatch(name):
         raise RunError(f"the name {name!r} cannot be used: give one of letters, digits, '-' and '_'")
     return name
 
@@ -283,7 +353,7 @@ def _locked(folder: Path) -> Iterator[int]:
     """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
     path = folder / LOCK
     with writing(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         with writing(path):
             _wait_for_lock(descriptor, folder)
@@ -335,6 +405,16 @@ def _require_run_or_empty(folder: Path) -> None:
         raise RunError(
             f"{folder} is not a run folder (it has {others[0]!r} and no {CONFIG}): give a new or empty folder"
         )
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    return read_json(folder / CONFIG, "put the run's own file back, or use another --out")
+
+
+def _config_hash(config: Mapping[str, Any]) -> str:
+    """SHA-256 of a configuration, however its file is laid out."""
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _changes(run: dict[str, Any], given: dict[str, Any]) -> list[str]:
