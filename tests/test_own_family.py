@@ -48,9 +48,6 @@ def make(environment=Push, train=(-1.0, 0.5, 1.0), test=(0.0,), horizon=30, prob
 
 @pytest.fixture(autouse=True)
 def checks_off():
-    from pdvf.engines.host import FAULTS
-
-    FAULTS.clear()
     with relaxed():
         yield
 
