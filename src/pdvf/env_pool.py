@@ -47,14 +47,14 @@ Place = tuple[int, int]
 """Worker and slot of an environment."""
 
 
-class EnvironmentFault(ConfigError):
+class UserEnvError(ConfigError):
     """A user's environment has raised, exited, crashed, not returned, or returned what it must not."""
 
 
-def fault_of(error: BaseException) -> EnvironmentFault | None:
+def fault_of(error: BaseException) -> UserEnvError | None:
     """The fault behind an error: JAX raises an error of its own whose text ends with ours."""
-    found = re.findall(rf"^(?:[\w.]*\.)?{EnvironmentFault.__name__}: (.+)$", str(error), re.MULTILINE)
-    return EnvironmentFault(found[-1]) if found else None
+    found = re.findall(rf"^(?:[\w.]*\.)?{UserEnvError.__name__}: (.+)$", str(error), re.MULTILINE)
+    return UserEnvError(found[-1]) if found else None
 
 
 class Move(NamedTuple):
@@ -151,7 +151,7 @@ class EnvPool:
                 place, start = places[i], None
                 if place is None:
                     context = move.key[0]
-                    worker = min(range(len(load)), key=lambda w: (load[w], not self._idle.get((w, context))))  # noqa: B023
+                    worker = min(range(len(load)), key=lambda w: (load[w], not self._idle.get((w, context))))
                     load[worker] += 1 + len(move.past)
                     slot, to_make = self._take(worker, context)
                     place, start = (worker, slot), Start(to_make, move.start, move.past)
@@ -198,9 +198,9 @@ class EnvPool:
         self._live.clear()
         self._idle.clear()
 
-    def fault(self, words: str) -> EnvironmentFault:
+    def fault(self, words: str) -> UserEnvError:
         """An error that says whose environment did what, and what to do."""
-        return EnvironmentFault(f"an environment of {self._name} {words}: mend it and run the same command again")
+        return UserEnvError(f"an environment of {self._name} {words}: mend it and run the same command again")
 
     def where(self, function: str, context: bytes) -> str:
         """A place in words."""
@@ -222,10 +222,7 @@ class EnvPool:
 
     def _grow_for(self, count: int, load: list[int]) -> None:
         """Starts as many workers as suit a batch of `count` steps."""
-        if self._workers_wanted is None:
-            suited = int(count * self._seconds / WORTH_A_WORKER)
-        else:
-            suited = count
+        suited = int(count * self._seconds / WORTH_A_WORKER) if self._workers_wanted is None else count
         self._first(max(1, min(suited, self._limit, count)))
         load.extend([0] * (len(self._workers) - len(load)))
 
@@ -304,7 +301,7 @@ class EnvPool:
                     raise self._gone(worker, contexts[worker], limit)
         return answers
 
-    def _gone(self, worker: int, contexts: Sequence[bytes], limit: float) -> EnvironmentFault:
+    def _gone(self, worker: int, contexts: Sequence[bytes], limit: float) -> UserEnvError:
         """Why a worker does not answer."""
         shared, process = self._workers[worker].shared, self._workers[worker].process
         function = shared[FUNCTION]
@@ -370,10 +367,8 @@ class _Worker:
 
 def _shared_file() -> Any:
     """A file in memory: writing to one on a disk that is full would end the process."""
-    if hasattr(os, "memfd_create"):
-        file = os.fdopen(os.memfd_create("pdvf"), "r+b")
-    else:
-        file = tempfile.TemporaryFile()  # noqa: SIM115
+    linux = hasattr(os, "memfd_create")
+    file = os.fdopen(os.memfd_create("pdvf"), "r+b") if linux else tempfile.TemporaryFile()  # noqa: SIM115
     file.truncate(SHARED_BYTES)
     return file
 

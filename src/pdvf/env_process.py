@@ -1,8 +1,8 @@
 """A worker process that holds users' environments and steps them as its parent says (`EnvPool` of pdvf/env_pool.py).
 
-A user's environment may raise, exit, crash or never return. Here it cannot take the training along: before every call of
-the user's code the worker notes in memory that it shares with its parent what it is about to do, so that the parent can
-say where it ended. Results are arrays of numbers; nothing that the user's code has made is ever unpickled by the parent.
+A user's environment may raise, exit, crash or never return. Here it cannot take the training along. Before every call
+of the user's code the worker notes what it is about to do in memory that it shares with its parent, so that the parent
+can say where it ended. Results are arrays of numbers: the parent never unpickles what the user's code has made.
 
 This module does not import JAX. The user's file may.
 """

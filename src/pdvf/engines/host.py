@@ -2,9 +2,9 @@
 
 Such an environment keeps its state to itself, so a state here says how to get there: the start of the episode and the
 actions since. A pool of worker processes (pdvf/env_pool.py) keeps the environments of episodes under way at hand, under
-a fingerprint of their history, and plays a history again from its start where none is. So the step is a function of its arguments, as it must be: an
-episode can be continued in two ways, and a run that was stopped goes on to the same numbers, if environments do the
-same after the same seed and actions (`pdvf check-family` looks).
+a fingerprint of their history, and plays a history again from its start where none is. So the step is a function of its
+arguments, as it must be: an episode can be continued in two ways, and a run that was stopped goes on to the same
+numbers, if environments do the same after the same seed and actions (`pdvf check-family` looks).
 
 A start is one of `STARTS` seeds for each context; observations at the start are known beforehand, and no call of the
 host is needed to begin an episode.
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf import targets
-from pdvf.env_pool import EnvironmentFault, EnvPool, Key, Move
+from pdvf.env_pool import EnvPool, Key, Move, UserEnvError
 from pdvf.families.base import Array, HostFamily, Outcome
 from pdvf.families.own import GymFamily, by_name
 
@@ -35,7 +35,7 @@ class _Faults(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log."""
-        return not (record.exc_info and isinstance(record.exc_info[1], EnvironmentFault))
+        return not (record.exc_info and isinstance(record.exc_info[1], UserEnvError))
 
 
 logging.getLogger("jax._src.callback").addFilter(_Faults())
@@ -100,7 +100,7 @@ class _Host:
     def __init__(self, family: HostFamily, contexts: tuple[tuple[float, ...], ...]):
         self._horizon, self._size = family.horizon, family.observation.size
         self._pool = family.pool if isinstance(family, GymFamily) else _pool(family)
-        self._fault: EnvironmentFault | None = None
+        self._fault: UserEnvError | None = None
         known = [np.asarray(context, np.float32).tobytes() for context in contexts]
         self.starts = self._pool.starts(known, STARTS, self._size)
 
@@ -130,7 +130,7 @@ class _Host:
             try:
                 made = self._pool.step(moves, following, self._horizon, self._size)
                 self._require_finite(moves, made.observation, made.reward)
-            except EnvironmentFault as fault:
+            except UserEnvError as fault:
                 self._fault = fault
                 raise
             mark[playing] = np.frombuffer(b"".join(following), np.uint32).reshape(-1, 2)[which]
