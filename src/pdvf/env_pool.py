@@ -198,13 +198,8 @@ class EnvPool:
         self._live.clear()
         self._idle.clear()
 
-    def fault(self, words: str) -> UserEnvError:
-        """An error that says whose environment did what, and what to do."""
+    def _fault(self, words: str) -> UserEnvError:
         return UserEnvError(f"an environment of {self._name} {words}: mend it and run the same command again")
-
-    def where(self, function: str, context: bytes) -> str:
-        """A place in words."""
-        return f"in {function} in context {self._named(context)}"
 
     @property
     def _limit(self) -> int:
@@ -248,7 +243,7 @@ class EnvPool:
             try:
                 self._workers.extend(_Worker(source, self._origin) for _ in missing)
             except OSError as error:
-                raise self.fault(f"has no process to run in ({error}), expected room for {count}") from None
+                raise self._fault(f"has no process to run in ({error}), expected room for {count}") from None
             self._collect({w: [] for w in missing}, LOAD_TIMEOUT)
         return range(count)
 
@@ -260,7 +255,7 @@ class EnvPool:
         try:
             return pickle.dumps(Source(None, cloudpickle.dumps(self._make)))
         except Exception as error:
-            raise self.fault(
+            raise self._fault(
                 f"cannot be made in another process, since make_env cannot be pickled ({type(error).__name__}: "
                 f"{error}); expected a function that makes all it needs"
             ) from None
@@ -289,7 +284,7 @@ class EnvPool:
                     raise self._gone(worker, contexts[worker], limit) from None
                 if not good:
                     function, position, (before, after) = answer
-                    raise self.fault(f"{before} {self._at(function, contexts[worker], position)}{after}")
+                    raise self._fault(f"{before} {self._at(function, contexts[worker], position)}{after}")
                 answers[worker] = answer
             if ready:
                 continue
@@ -312,20 +307,20 @@ class EnvPool:
         if status is None:
             _kill(process)
             advice = "" if function == LOADING else " (the family's step_timeout)"
-            return self.fault(f"did not return within {limit:g} s{advice} {place}")
+            return self._fault(f"did not return within {limit:g} s{advice} {place}")
         if status < 0:
             ended = (signal.strsignal(-status) or f"signal {-status}").lower()
             ended += ", as when memory runs out" if status == -signal.SIGKILL else ""
         else:
             ended = f"exit code {status}"
-        return self.fault(f"ended its process ({ended}) {place}")
+        return self._fault(f"ended its process ({ended}) {place}")
 
     def _at(self, function: int, contexts: Sequence[bytes], position: int) -> str:
         if function == WAITING:
             return "between two steps"
         if function == LOADING or position >= len(contexts):
-            return f"in {FUNCTIONS[LOADING]}"
-        return self.where(FUNCTIONS[function], contexts[position])
+            return "while its file was loaded"
+        return f"in {FUNCTIONS[function]} in context {self._named(contexts[position])}"
 
 
 class _Request(NamedTuple):

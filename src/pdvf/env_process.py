@@ -28,11 +28,12 @@ import numpy as np
 from pdvf import targets
 
 WAITING, LOADING, MAKE, RESET, STEP = range(5)
-FUNCTIONS = ("", "the file that defines it", "make_env", "reset", "step")
+FUNCTIONS = ("waiting", "loading", "make_env", "reset", "step")
 """What the worker is at, as noted in shared memory."""
 CALLS, POSITION, FUNCTION = range(3)
 """The shared memory: calls of the user's code so far, and the row and the function of the latest."""
 SHARED_BYTES = 3 * 8
+NOT_FINITE = "gave an observation of numbers that are not finite"
 
 
 class Source(NamedTuple):
@@ -110,10 +111,18 @@ class Slots:
                     self._step(i, self._environments[slot], earlier, size)
                 calls += 1 + len(start.past)
             seen[i], reward[i], ended[i] = self._step(i, self._environments[slot], actions[i], size)
+        for i in np.flatnonzero(~np.isfinite(reward)):
+            self._shared[POSITION] = i
+            raise Problem(f"gave a reward of {reward[i]}", ", expected a finite number")
+        for i in np.flatnonzero(~np.isfinite(seen).all(axis=1)):
+            self._shared[POSITION] = i
+            raise Problem(NOT_FINITE, f", expected {size} finite")
         return seen, reward, ended, (time.perf_counter() - began - making) / calls
 
     def _new(self, position: int, slot: int, context: dict[str, float]) -> Any:
         environment = self._environments[slot] = self._guarded(position, MAKE, self._make, context)
+        if not all(callable(getattr(type(environment), name, None)) for name in ("reset", "step")):
+            raise Problem(f"is {_kind(environment)}", ", expected a gymnasium.Env")
         return environment
 
     def _reset(self, position: int, environment: Any, seed: int, size: int) -> np.ndarray:
@@ -122,7 +131,7 @@ class Slots:
             raise Problem(f"returned {_kind(made)}", ", expected (observation, info)")
         numbers = _numbers(made[0], size)
         if not np.isfinite(numbers).all():
-            raise Problem("gave an observation of numbers that are not finite", f", expected {size} finite")
+            raise Problem(NOT_FINITE, f", expected {size} finite")
         return numbers
 
     def _step(self, position: int, environment: Any, action: np.ndarray, size: int) -> tuple[np.ndarray, Any, Any]:
@@ -193,7 +202,8 @@ def _kind(value: Any) -> str:
         return f"a {type(value).__name__} of {len(value)}"
     if type(value) is np.ndarray:
         return f"an array of shape {value.shape}"
-    return f"of type {type(value).__name__}"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 def end_with_parent(lifeline: int) -> None:

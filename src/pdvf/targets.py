@@ -53,10 +53,15 @@ def origin(family: Any) -> Origin | None:
 
 def find_again(origin: Origin) -> Any:
     """The same family in another process; its file must be the same."""
+    _require_same(origin)
     made = find(origin.target)
-    if _digest(origin.target) != origin.digest:
-        raise ConfigError(f"{origin.target} has changed since it was loaded: run the same command again")
+    _require_same(origin)  # a module is known only now
     return made
+
+
+def _require_same(origin: Origin) -> None:
+    if _digest(origin.target) not in ("", origin.digest):
+        raise ConfigError(f"the file of {origin.target} has changed since the command began")
 
 
 def find(target: str) -> Any:

@@ -120,8 +120,8 @@ def step_with(**changes: Any) -> Deed:
     names = ("observation", "reward", "terminated", "truncated", "info")
 
     def deed(result: Any) -> Any:
-        parts = dict(zip(names, result, strict=True)) | changes
-        return tuple(value(parts[name]) if callable(value) else value for name, value in parts.items())
+        given = [(part, changes.get(name, part)) for name, part in zip(names, result, strict=True)]
+        return tuple(change(part) if callable(change) else change for part, change in given)
 
     return deed
 
@@ -166,7 +166,7 @@ HOSTILE: dict[str, Hostile] = {
     "spins": Hostile("hangs", spin, words="did not return within"),
     "hangs in C": Hostile("hangs", hang_with_the_lock, words="did not return within"),
     "ignores signals and sleeps": Hostile("hangs", stubborn, words="did not return within"),
-    "string": Hostile("returns", lambda _: "done", words=" of type str"),
+    "string": Hostile("returns", lambda _: "done", words=" a str"),
     "None": Hostile("returns", lambda _: None, words="None"),
     "no tuple": Hostile(
         "returns", lambda result: result[0], ("reset", "step"), words="returned an array of shape (2,)"
@@ -187,16 +187,16 @@ HOSTILE: dict[str, Hostile] = {
     "observation ragged": Hostile("returns", step_with(observation=[[1], [1, 2]]), STEP, "gave an observation that is"),
     "observation None": Hostile("returns", step_with(observation=None), STEP, "gave an observation that is None"),
     "first observation NaN": Hostile("returns", reset_with(lambda o: o * np.nan), RESET, "not finite"),
-    "first observation string": Hostile("returns", reset_with("ab"), RESET, "gave an observation that is of type str"),
+    "first observation string": Hostile("returns", reset_with("ab"), RESET, "gave an observation that is a str"),
     "first observation short": Hostile("returns", reset_with([1.0]), RESET, "gave an observation of 1 numbers"),
     "reward NaN": Hostile("returns", step_with(reward=float("nan")), STEP, "gave a reward of nan"),
     "reward infinite": Hostile("returns", step_with(reward=-np.inf), STEP, "gave a reward of -inf"),
     "reward too large": Hostile("returns", step_with(reward=1e300), STEP, "gave a reward of inf"),
-    "reward complex": Hostile("returns", step_with(reward=1j), STEP, "gave a reward that is of type complex"),
-    "reward string": Hostile("returns", step_with(reward="1.0"), STEP, "gave a reward that is of type str"),
+    "reward complex": Hostile("returns", step_with(reward=1j), STEP, "gave a reward that is a complex"),
+    "reward string": Hostile("returns", step_with(reward="1.0"), STEP, "gave a reward that is a str"),
     "reward None": Hostile("returns", step_with(reward=None), STEP, "gave a reward that is None"),
     "reward array": Hostile("returns", step_with(reward=np.zeros(2)), STEP, "gave a reward that is an array"),
-    "terminated string": Hostile("returns", step_with(terminated="no"), STEP, "gave terminated that is of type str"),
+    "terminated string": Hostile("returns", step_with(terminated="no"), STEP, "gave terminated that is a str"),
     "terminated None": Hostile("returns", step_with(terminated=None), STEP, "gave terminated that is None"),
     "terminated array": Hostile("returns", step_with(terminated=np.zeros(2, bool)), STEP, "gave terminated that is"),
     "forks": Hostile("odd", fork_and_return),
