@@ -74,3 +74,27 @@ class EndsAtOnce(Push):
     def step(self, action):
         observation, reward, _, truncated, info = super().step(action)
         return observation, reward, True, truncated, info
+
+
+class Elsewhere:
+    """A family that is no GymFamily."""
+
+    name, context_names, horizon, probe_steps = "elsewhere", ("force",), 8, 1
+
+    @property
+    def observation(self):
+        from pdvf.families.base import Box
+
+        return Box(-np.ones(2, np.float32), np.ones(2, np.float32))
+
+    action = observation
+
+    def train(self, seed):
+        from pdvf.families.base import Split
+
+        return Split((1, 2), np.array([[-1.0], [0.1]], np.float32))
+
+    test = train
+
+    def make(self, context):
+        return Push(context | {"weight": float(context["force"] in (-1.0, 0.1))})  # not 0.10000000149

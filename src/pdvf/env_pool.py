@@ -266,7 +266,7 @@ class EnvPool:
             try:
                 self._workers[worker].connection.send_bytes(pickle.dumps(request.command, 5))
             except OSError:  # it is gone, or does not listen
-                raise self._gone(worker, request.contexts, self._timeout) from None
+                raise self._gone(worker, request.contexts) from None
         return self._collect({w: request.contexts for w, request in asked.items()}, self._timeout)
 
     def _collect(self, contexts: Mapping[int, Sequence[bytes]], limit: float) -> dict[int, Any]:
@@ -281,10 +281,11 @@ class EnvPool:
                 try:
                     good, answer = pickle.loads(self._workers[worker].connection.recv_bytes())
                 except (EOFError, OSError):
-                    raise self._gone(worker, contexts[worker], limit) from None
+                    raise self._gone(worker, contexts[worker]) from None
                 if not good:
-                    function, position, (before, after) = answer
-                    raise self._fault(f"{before} {self._at(function, contexts[worker], position)}{after}")
+                    before, after = answer
+                    place = self._at(self._workers[worker].shared, contexts[worker])
+                    raise self._fault(f"{before} {place}{after}")
                 answers[worker] = answer
             if ready:
                 continue
@@ -292,30 +293,37 @@ class EnvPool:
                 shared = self._workers[worker].shared
                 waited[worker] = waited[worker] + slice_ if shared[CALLS] == calls[worker] else 0.0
                 calls[worker] = shared[CALLS]
-                if waited[worker] > limit or self._workers[worker].process.poll() is not None:
-                    raise self._gone(worker, contexts[worker], limit)
+                if waited[worker] > limit:
+                    raise self._hung(worker, contexts[worker], limit)
+                if self._workers[worker].process.poll() is not None:
+                    raise self._gone(worker, contexts[worker])
         return answers
 
-    def _gone(self, worker: int, contexts: Sequence[bytes], limit: float) -> UserEnvError:
-        """Why a worker does not answer."""
-        shared, process = self._workers[worker].shared, self._workers[worker].process
-        function = shared[FUNCTION]
-        place = self._at(function, contexts, shared[POSITION])
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.0 if process.poll() is None else 0.0)
-        status = process.returncode
-        if status is None:
-            _kill(process)
-            advice = "" if function == LOADING else " (the family's step_timeout)"
-            return self._fault(f"did not return within {limit:g} s{advice} {place}")
-        if status < 0:
-            ended = (signal.strsignal(-status) or f"signal {-status}").lower()
-            ended += ", as when memory runs out" if status == -signal.SIGKILL else ""
-        else:
-            ended = f"exit code {status}"
-        return self._fault(f"ended its process ({ended}) {place}")
+    def _hung(self, worker: int, contexts: Sequence[bytes], limit: float) -> UserEnvError:
+        """Ends a worker that does not return."""
+        shared = self._workers[worker].shared
+        _kill(self._workers[worker].process)
+        advice = "" if shared[FUNCTION] == LOADING else " (the family's step_timeout)"
+        return self._fault(f"did not return within {limit:g} s{advice} {self._at(shared, contexts)}")
 
-    def _at(self, function: int, contexts: Sequence[bytes], position: int) -> str:
+    def _gone(self, worker: int, contexts: Sequence[bytes]) -> UserEnvError:
+        """Why the connection to a worker has ended."""
+        shared, process = self._workers[worker].shared, self._workers[worker].process
+        try:
+            status = process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            ended = "it does not answer"
+        else:
+            if status < 0:
+                ended = (signal.strsignal(-status) or f"signal {-status}").lower()
+                ended += ", as when memory runs out" if status == -signal.SIGKILL else ""
+            else:
+                ended = f"exit code {status}"
+        return self._fault(f"ended its process ({ended}) {self._at(shared, contexts)}")
+
+    def _at(self, shared: memoryview, contexts: Sequence[bytes]) -> str:
+        """Where a worker is, in words."""
+        function, position = shared[FUNCTION], shared[POSITION]
         if function == WAITING:
             return "between two steps"
         if function == LOADING or position >= len(contexts):

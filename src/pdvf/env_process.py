@@ -243,7 +243,8 @@ def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
         sys.stdout.flush()
         if os.getpid() != process:  # a user's code has forked, and the child came back here
             os._exit(0)
-        shared[FUNCTION] = WAITING
+        if result[0]:  # else the parent wants to know where it was
+            shared[FUNCTION] = WAITING
         connection.send_bytes(pickle.dumps(result, 5))
 
     try:
@@ -251,7 +252,7 @@ def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
     except EOFError:
         return
     except BaseException as error:
-        answer((False, (LOADING, 0, (f"raised {type(error).__name__}", said(error)))))
+        answer((False, (f"raised {type(error).__name__}", said(error))))
         return
     answer((True, None))
     while True:
@@ -262,5 +263,5 @@ def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
         try:
             result = True, slots.call(*asked)
         except Problem as problem:
-            result = False, (shared[FUNCTION], shared[POSITION], problem.args)
+            result = False, problem.args
         answer(result)

@@ -24,8 +24,7 @@ from pdvf.engines import make_engine
 from pdvf.env_pool import EnvPool, Move, UserEnvError, fault_of
 from pdvf.env_process import FUNCTION, FUNCTIONS, SHARED_BYTES, Problem, Slots, Start
 from pdvf.families import GymFamily
-from pdvf.families.base import Box, Split
-from push import Push
+from push import Elsewhere, Push
 from tiny import relaxed
 
 CAMPAIGN = Path(__file__).parents[2] / "tools" / "campaign"
@@ -89,17 +88,6 @@ def test_contexts_reach_the_environment_as_the_user_wrote_them():
     family = GymFamily("push", Push, [exact, {"force": 2.0, "mass": 1.0}], [{"force": 0.0, "mass": 1.0}], horizon=9)
     assert family.named(family.train(0).contexts[0]) == exact
     assert family.named(np.array([0.1, 1e-7], np.float32)) == {"force": 0.1, "mass": 1e-7}  # one that nobody listed
-
-
-class Elsewhere:
-    """A HostFamily that is no GymFamily."""
-
-    name, context_names, horizon, probe_steps = "elsewhere", ("force",), 8, 1
-    observation = action = Box(-np.ones(2, np.float32), np.ones(2, np.float32))
-    train = test = staticmethod(lambda seed: Split((1, 2), np.array([[-1.0], [0.1]], np.float32)))
-
-    def make(self, context: dict[str, float]) -> Push:
-        return Push(context | {"weight": float(context["force"] in (-1.0, 0.1))})  # no 0.10000000149
 
 
 def test_a_family_of_another_class_plays_too():
