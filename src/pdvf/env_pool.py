@@ -36,7 +36,7 @@ STEP_TIMEOUT = 60.0
 """Seconds that an environment may take for a step, unless its family says otherwise."""
 LOAD_TIMEOUT = 300.0
 """Seconds in which a worker must have imported the user's file."""
-WORTH_A_WORKER = 250e-6
+WORTH_A_WORKER = 500e-6
 """Seconds of stepping, in a batch, from which on one more process costs less than it saves."""
 WORTH_A_START = 1.0
 """Seconds of work from which on it pays to start one more process for this work alone."""
