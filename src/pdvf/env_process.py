@@ -9,6 +9,7 @@ This module does not import JAX. The user's file may.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -240,12 +241,16 @@ def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
     shared = memoryview(mmap.mmap(shared_fd, SHARED_BYTES)).cast("Q")
 
     def answer(result: tuple[bool, Any]) -> None:
-        sys.stdout.flush()
+        with contextlib.suppress(Exception):  # it may be closed
+            sys.stdout.flush()
         if os.getpid() != process:  # a user's code has forked, and the child came back here
             os._exit(0)
         if result[0]:  # else the parent wants to know where it was
             shared[FUNCTION] = WAITING
-        connection.send_bytes(pickle.dumps(result, 5))
+        try:
+            connection.send_bytes(pickle.dumps(result, 5))
+        except OSError:  # closed by the user's code, or the parent is gone
+            os._exit(1)
 
     try:
         slots = Slots(_load(pickle.loads(connection.recv_bytes())), shared)
@@ -260,6 +265,8 @@ def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
             asked = pickle.loads(connection.recv_bytes())
         except EOFError:
             return
+        except OSError:
+            os._exit(1)
         try:
             result = True, slots.call(*asked)
         except Problem as problem:

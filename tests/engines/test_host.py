@@ -162,17 +162,18 @@ def test_what_an_environment_may_return(name, place):
         ("closes files", "step", "ended its process"),
     ],
 )
-def test_an_environment_takes_nothing_but_its_process_along(name, place, words):
+def test_an_environment_takes_nothing_but_its_process_along(name, place, words, capfd):
     family = environments.family(name, place, 2 if place == "step" else 1, timeout=0.3)
     with pytest.raises(UserEnvError) as caught:
         play(family.pool)
     assert str(caught.value).startswith(f"an environment of hostile {words}")
     assert str(caught.value).endswith(": mend it and run the same command again")
     assert not family.pool._workers
+    assert not capfd.readouterr().err
 
 
 def test_an_odd_environment_plays_and_its_words_go_to_stderr(capfd):
-    families = [environments.family(name, "step") for name in (None, "prints", "forks", "programs", "threads")]
+    families = [environments.family(name, "step") for name in (None, "prints", "forks", "surroundings", "threads")]
     sound, *odd = (play(family.pool) for family in families)
     for observation in odd:
         np.testing.assert_array_equal(observation, sound)
