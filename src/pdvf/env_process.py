@@ -113,10 +113,10 @@ class Slots:
                 calls += 1 + len(start.past)
             seen[i], reward[i], ended[i] = self._step(i, self._environments[slot], actions[i], size)
         for i in np.flatnonzero(~np.isfinite(reward)):
-            self._shared[POSITION] = i
+            self._shared[POSITION] = int(i)
             raise Problem(f"gave a reward of {reward[i]}", ", expected a finite number")
         for i in np.flatnonzero(~np.isfinite(seen).all(axis=1)):
-            self._shared[POSITION] = i
+            self._shared[POSITION] = int(i)
             raise Problem(NOT_FINITE, f", expected {size} finite")
         return seen, reward, ended, (time.perf_counter() - began - making) / calls
 
