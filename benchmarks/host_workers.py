@@ -2,8 +2,8 @@
 
     python benchmarks/host_workers.py      writes benchmarks/results/host_workers.json
 
-`peer` is the same episodes in a plain loop in one process, as version 0.1 stepped them; each number is the best of
-several tries, in environment steps per second.
+`peer` is a plain loop over as many environments in one process, without JAX and the engine; `chosen` is the number of
+workers that the engine takes by itself. Each number is the best of several tries, in environment steps per second.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def main() -> None:
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("pdvf", "jax", "gymnasium", "numpy")},
-        "command": "python benchmarks/host_workers.py",
+        "command": f"python benchmarks/host_workers.py --repeats {given.repeats}",
         "repeats": given.repeats,
         "load before": round(LOAD, 2),
         "benchmarks": entries,
