@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from dataclasses import replace
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,27 +17,8 @@ from pdvf.config import from_dict, to_dict
 from pdvf.engines import make_engine
 from pdvf.families import GymFamily
 from pdvf.presets import preset
+from push import Dictionary, Discrete, EndsAtOnce, Grows, Ignores, NotANumber, Push, Raises, Tells, Unseeded
 from tiny import TINY, relaxed
-
-
-class Push(gymnasium.Env):
-    """A point that is pushed by the action and by a hidden force; it ends beyond 3."""
-
-    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    def __init__(self, context):
-        self.force = context["force"]
-        self.weight = context.get("weight", 1.0)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.state = self.np_random.normal(size=2) * 0.1
-        return self.state.astype(np.float32), {}
-
-    def step(self, action):
-        self.state = self.state + 0.1 * np.array([self.state[1], (action[0] + self.force) / self.weight])
-        return self.state.astype(np.float32), float(self.state[0]), bool(abs(self.state[0]) > 3), False, {}
 
 
 def make(environment=Push, train=(-1.0, 0.5, 1.0), test=(0.0,), horizon=30, probe_steps=2, **more) -> GymFamily:
@@ -48,9 +28,6 @@ def make(environment=Push, train=(-1.0, 0.5, 1.0), test=(0.0,), horizon=30, prob
 
 @pytest.fixture(autouse=True)
 def checks_off():
-    from pdvf.engines.host import FAULTS
-
-    FAULTS.clear()
     with relaxed():
         yield
 
@@ -165,56 +142,6 @@ def test_a_target_that_is_no_family_is_one_line(target, message, capsys):
 
 
 # What is wrong with a family
-
-
-class Discrete(Push):
-    action_space = gymnasium.spaces.Discrete(2)
-
-
-class Dictionary(Push):
-    observation_space = gymnasium.spaces.Dict({"place": Push.observation_space})
-
-
-class NotANumber(Push):
-    def step(self, action):
-        observation, _, *rest = super().step(action)
-        return observation, float("nan"), *rest
-
-
-class Raises(Push):
-    def step(self, action):
-        raise RuntimeError("the motor is on fire")
-
-
-class Grows(Push):
-    def step(self, action):
-        observation, *rest = super().step(action)
-        return np.append(observation, 1.0), *rest
-
-
-class Ignores(Push):
-    def __init__(self, context):
-        super().__init__(context | {"force": 0.3})
-
-
-class Tells(Push):
-    def reset(self, *, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
-        self.state[1] = self.force
-        return np.array([observation[0], self.force], np.float32), info
-
-
-class Unseeded(Push):
-    def reset(self, *, seed=None, options=None):
-        super().reset()
-        self.state = np.random.default_rng().normal(size=2) * 0.1
-        return self.state.astype(np.float32), {}
-
-
-class EndsAtOnce(Push):
-    def step(self, action):
-        observation, reward, _, truncated, info = super().step(action)
-        return observation, reward, True, truncated, info
 
 
 @pytest.mark.parametrize(

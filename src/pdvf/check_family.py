@@ -16,6 +16,7 @@ import numpy as np
 from pdvf.checked import ConfigError
 from pdvf.config import Config
 from pdvf.engines import Engine, make_engine
+from pdvf.env_pool import fault_of
 from pdvf.families.base import Array, Family
 
 STEPS = 50
@@ -48,10 +49,8 @@ def check_family(
     except ConfigError as error:
         found.append(Finding("environments", False, str(error)))
     except Exception as error:
-        from pdvf.engines.host import FAULTS
-
-        words = FAULTS[-1] if FAULTS else f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        found.append(Finding("environments", False, words))
+        words = fault_of(error) or f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        found.append(Finding("environments", False, str(words)))
     return found
 
 

@@ -67,11 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         print("pdvf: out of memory; use a smaller preset or smaller batches", file=sys.stderr)
         return 2
-    except Exception:
-        faults = getattr(sys.modules.get("pdvf.engines.host"), "FAULTS", [])
-        if not faults:
+    except Exception as error:
+        from pdvf.env_pool import fault_of
+
+        fault = fault_of(error)  # JAX wraps what a user's environment raises
+        if fault is None:
             raise
-        print(f"pdvf: {faults[-1]}", file=sys.stderr)  # JAX wraps what a user's environment raises
+        print(f"pdvf: {fault}", file=sys.stderr)
         return 2
 
 

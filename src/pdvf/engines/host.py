@@ -1,10 +1,10 @@
 """Environments of Gymnasium, stepped in Python on the host: for families of the user's own.
 
 Such an environment keeps its state to itself, so a state here says how to get there: the start of the episode and the
-actions since. The host keeps the environments of episodes under way at hand, under a fingerprint of their history, and
-plays a history again from its start where none is. So the step is a function of its arguments, as it must be: an
-episode can be continued in two ways, and a run that was stopped goes on to the same numbers, if environments do the
-same after the same seed and actions (`pdvf check-family` looks).
+actions since. A pool of worker processes (pdvf/env_pool.py) keeps the environments of episodes under way at hand, under
+a fingerprint of their history, and plays a history again from its start where none is. So the step is a function of its
+arguments, as it must be: an episode can be continued in two ways, and a run that was stopped goes on to the same
+numbers, if environments do the same after the same seed and actions (`pdvf check-family` looks).
 
 A start is one of `STARTS` seeds for each context; observations at the start are known beforehand, and no call of the
 host is needed to begin an episode.
@@ -13,8 +13,7 @@ host is needed to begin an episode.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,12 +22,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.checked import ConfigError
+from pdvf import targets
+from pdvf.env_pool import EnvPool, Key, Move, UserEnvError
 from pdvf.families.base import Array, HostFamily, Outcome
+from pdvf.families.own import GymFamily, by_name
 
 STARTS = 64  # seeds an episode may start from, for each context
-FAULTS: list[str] = []
-"""What went wrong in a user's environment, in words; an error that passes through JAX loses its type."""
+
+
+class _Faults(logging.Filter):
+    """JAX logs what a callback raises, traceback and all; a fault of an environment is told in one line elsewhere."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log."""
+        return not (record.exc_info and isinstance(record.exc_info[1], UserEnvError))
+
+
+logging.getLogger("jax._src.callback").addFilter(_Faults())
 
 
 class Token(NamedTuple):
@@ -84,38 +94,20 @@ class HostEngine:
         return _Host(self.family, self.contexts)
 
 
-Key = tuple[bytes, bytes]
-"""A context and the mark of a history in it."""
-
-
-class _Made(NamedTuple):
-    """What a step gave."""
-
-    mark: np.ndarray
-    observation: np.ndarray
-    reward: np.float32
-    ended: bool
-
-
 class _Host:
     """The side of the engine outside of JAX."""
 
     def __init__(self, family: HostFamily, contexts: tuple[tuple[float, ...], ...]):
-        self.family = family
-        self._lock = threading.Lock()
-        self._idle: dict[bytes, list[Any]] = {}
-        self._live: OrderedDict[Key, Any] = OrderedDict()  # environments by the history they have gone through
-        self._most = 1024
-        self.starts = np.stack([self._starts(np.asarray(context, np.float32)) for context in contexts])
-
-    def _starts(self, context: np.ndarray) -> np.ndarray:
-        environment = self._take(context.tobytes())
-        made = [self._reset(environment, context.tobytes(), seed) for seed in range(STARTS)]
-        self._idle.setdefault(context.tobytes(), []).append(environment)
-        return np.stack(made)
+        self._horizon, self._size = family.horizon, family.observation.size
+        self._pool = family.pool if isinstance(family, GymFamily) else _pool(family)
+        self._fault: UserEnvError | None = None
+        known = [np.asarray(context, np.float32).tobytes() for context in contexts]
+        self.starts = self._pool.starts(known, STARTS, self._size)
 
     def step(self, contexts: Any, history: Any, mark: Any, start: Any, time: Any, over: Any, seen: Any, actions: Any):
         """One step of every episode that is not over: arguments [..., ...] as JAX hands them over."""
+        if self._fault is not None:  # other devices have steps to ask for, too
+            raise self._fault
         lead = np.asarray(start).shape
         count = int(np.prod(lead))
         contexts = np.ascontiguousarray(contexts, np.float32).reshape(count, -1)
@@ -124,87 +116,29 @@ class _Host:
         start, time, over = (np.asarray(x).reshape(count) for x in (start, time, over))
         mark, seen = np.array(mark, np.uint32).reshape(count, 2), np.array(seen, np.float32).reshape(count, -1)
         reward, ended = np.zeros(count, np.float32), over.copy()
-        with self._lock:
-            self._most = max(self._most, 3 * count)
-            known: dict[tuple[Key, bytes], _Made] = {}  # rows that do the same are played once
-            for i in np.flatnonzero(~over):
-                key, action = (contexts[i].tobytes(), mark[i].tobytes()), actions[i].tobytes()
-                made = known.get((key, action))
-                if made is None:
-                    past = histories[i, : time[i]]
-                    made = known[key, action] = self._advance(key, int(start[i]), past, actions[i])
-                mark[i], seen[i], reward[i], ended[i] = made
-            self._require_finite(contexts, seen, reward)
-            while len(self._live) > self._most:  # episodes that nobody goes on with
-                (context, _), environment = self._live.popitem(last=False)
-                self._idle.setdefault(context, []).append(environment)
+        rows: dict[tuple[Key, bytes], int] = {}  # those that do the same are played once
+        moves: list[Move] = []
+        playing, which = np.flatnonzero(~over), []
+        for i in playing:
+            key, action = (contexts[i].tobytes(), mark[i].tobytes()), actions[i].tobytes()
+            row = rows.setdefault((key, action), len(moves))
+            which.append(row)
+            if row == len(moves):
+                moves.append(Move(key, int(start[i]), histories[i, : time[i]], actions[i]))
+        if moves:
+            following = [hashlib.blake2b(key[1] + action, digest_size=8).digest() for key, action in rows]
+            try:
+                made = self._pool.step(moves, following, self._horizon, self._size)
+            except UserEnvError as fault:
+                self._fault = fault
+                raise
+            mark[playing] = np.frombuffer(b"".join(following), np.uint32).reshape(-1, 2)[which]
+            seen[playing], reward[playing], ended[playing] = (x[which] for x in made)
         shaped = mark.reshape(*lead, 2), seen.reshape(*lead, -1)
         return *shaped, reward.reshape(lead), ended.reshape(lead)
 
-    def _advance(self, key: Key, start: int, past: np.ndarray, action: np.ndarray) -> _Made:
-        """One step of the environment that has this history; if there is none, one goes through it now."""
-        context, mark = key
-        environment = self._live.pop(key, None)
-        if environment is None:
-            environment = self._take(context)
-            self._reset(environment, context, start)
-            for earlier in past:
-                self._step(environment, context, earlier)
-        observation, reward, ended = self._step(environment, context, action)
-        following = hashlib.blake2b(mark + action.tobytes(), digest_size=8).digest()
-        if ended or len(past) + 1 >= self.family.horizon:
-            self._idle.setdefault(context, []).append(environment)
-        else:
-            displaced = self._live.pop((context, following), None)
-            if displaced is not None:
-                self._idle.setdefault(context, []).append(displaced)
-            self._live[context, following] = environment
-        return _Made(np.frombuffer(following, np.uint32), observation, reward, ended)
 
-    def _take(self, context: bytes) -> Any:
-        idle = self._idle.setdefault(context, [])
-        return idle.pop() if idle else self._guard("make_env", context, lambda: self.family.make(self._named(context)))
-
-    def _reset(self, environment: Any, context: bytes, seed: int) -> np.ndarray:
-        observation = self._guard("reset", context, lambda: environment.reset(seed=seed)[0])
-        numbers = self._numbers("reset", context, observation)
-        if not np.all(np.isfinite(numbers)):
-            where = f"in reset in {self._named(context)}"
-            self._fault(f"gave an observation of numbers that are not finite {where}, expected {numbers.size} finite")
-        return numbers
-
-    def _step(self, environment: Any, context: bytes, action: np.ndarray) -> tuple[np.ndarray, np.float32, bool]:
-        given = np.array(action, np.float32)  # a copy: an environment may write into what it is given
-        made = self._guard("step", context, lambda: environment.step(given))
-        return self._numbers("step", context, made[0]), np.float32(made[1]), bool(made[2])
-
-    def _require_finite(self, contexts: np.ndarray, seen: np.ndarray, reward: np.ndarray) -> None:
-        """Looks at a whole batch at once: row by row it would take a third of the time of a simple environment."""
-        for i in np.flatnonzero(~np.isfinite(reward))[:1]:
-            where = f"in context {self._named(contexts[i].tobytes())}"
-            self._fault(f"gave a reward of {reward[i]} {where}, expected a finite number")
-        for i in np.flatnonzero(~np.isfinite(seen).all(axis=1))[:1]:
-            where = f"in step in {self._named(contexts[i].tobytes())}"
-            self._fault(f"gave an observation of numbers that are not finite {where}, expected {seen.shape[1]} finite")
-
-    def _numbers(self, where: str, context: bytes, observation: Any) -> np.ndarray:
-        numbers, size = np.asarray(observation, np.float32).reshape(-1), self.family.observation.size
-        if numbers.shape[0] != size:
-            given = f"{numbers.shape[0]} numbers in {where} in {self._named(context)}"
-            self._fault(f"gave an observation of {given}, expected {size} finite")
-        return numbers
-
-    def _guard(self, where: str, context: bytes, function: Any) -> Any:
-        try:
-            return function()
-        except Exception as error:
-            self._fault(f"raised {type(error).__name__} in {where} in context {self._named(context)}: {error}")
-
-    def _named(self, context: bytes) -> dict[str, float]:
-        values = np.frombuffer(context, np.float32).tolist()
-        return dict(zip(self.family.context_names, (round(v, 6) for v in values), strict=True))
-
-    def _fault(self, words: str) -> None:
-        line = f"an environment of {self.family.name} {words}: mend it and run the same command again"
-        FAULTS.append(line)
-        raise ConfigError(line)
+def _pool(family: HostFamily) -> EnvPool:
+    """Environments of a family that is no GymFamily."""
+    named = lambda context: by_name(family.context_names, np.frombuffer(context, np.float32))  # noqa: E731
+    return EnvPool(family.name, family.make, named, targets.origin(family))

@@ -18,7 +18,7 @@ Then `pdvf run mypackage.mymodule:my_family --preset quick`. `GymFamily` takes a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -26,11 +26,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pdvf import targets
 from pdvf.checked import ConfigError, require
+from pdvf.env_pool import STEP_TIMEOUT, EnvPool
 from pdvf.families.base import Array, Box, MjSpec, Physics, Split
 from pdvf.families.mujoco import base_model
 
 Context = Mapping[str, float]
+
+
+def by_name(names: Sequence[str], context: np.ndarray) -> dict[str, float]:
+    """A context [c] by name; each number is the shortest one that is the same in float32."""
+    return {name: float(str(np.float32(x))) for name, x in zip(names, context, strict=True)}
 
 
 class NamedContexts:
@@ -74,8 +81,14 @@ class NamedContexts:
         return Split(tuple(range(first, first + len(self.test_contexts))), self._rows(self.test_contexts))
 
     def named(self, context: np.ndarray) -> dict[str, float]:
-        """A context [c] by name."""
-        return dict(zip(self.context_names, (float(np.round(x, 6)) for x in context), strict=True))
+        """A context [c] by name, with the numbers that the user gave."""
+        own = self._given.get(np.asarray(context, np.float32).tobytes())
+        return by_name(self.context_names, context) if own is None else dict(own)
+
+    @cached_property
+    def _given(self) -> dict[bytes, Context]:
+        contexts = (*self.train_contexts, *self.test_contexts)
+        return {row.tobytes(): context for row, context in zip(self._rows(contexts), contexts, strict=True)}
 
     def _rows(self, contexts: Sequence[Context]) -> np.ndarray:
         return np.array([[float(c[name]) for name in self.context_names] for c in contexts], np.float32)
@@ -87,13 +100,23 @@ class GymFamily(NamedContexts):
 
     name: str
     make_env: Callable[[dict[str, float]], Any]
-    """From a context to a gymnasium.Env; called in one process, often."""
+    """From a context to a gymnasium.Env; called in worker processes, often."""
     train_contexts: Sequence[Context]
     test_contexts: Sequence[Context]
     horizon: int
     """Steps after which an episode ends; the environment itself may end it earlier."""
     probe_steps: int = 1
     """N_d: steps at the start of an episode from which the dynamics are inferred."""
+
+    step_timeout: float = STEP_TIMEOUT
+    """Seconds that `make_env`, `reset` or `step` may take."""
+    workers: int | None = None
+    """Processes that environments are stepped in; by default one a core, fewer where steps are cheap."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.step_timeout > 0, "step_timeout", self.step_timeout, "seconds above 0")
+        require(self.workers is None or self.workers > 0, "workers", self.workers, "None or a number above 0")
 
     @property
     def observation(self) -> Box:
@@ -110,12 +133,19 @@ class GymFamily(NamedContexts):
         return self.make_env(context)
 
     @cached_property
+    def pool(self) -> EnvPool:
+        """Its environments, in worker processes."""
+        named = lambda context: self.named(np.frombuffer(context, np.float32))  # noqa: E731
+        origin = targets.origin(self)
+        return EnvPool(self.name, self.make_env, named, origin, self.step_timeout, self.workers)
+
+    @cached_property
     def _spaces(self) -> tuple[Box, Box]:
-        environment = self.make_env(dict(self.train_contexts[0]))
-        try:
-            return _box("observation", environment.observation_space), _box("action", environment.action_space)
-        finally:
-            environment.close()
+        observation, action = self.pool.spaces(self._rows(self.train_contexts[:1])[0].tobytes())
+        return _box("observation", *observation), _box("action", *action)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # without the processes
 
 
 def positions_and_velocities(physics: Physics) -> Array:
@@ -206,15 +236,13 @@ class MujocoModel(NamedContexts):
         return self.ended(before, after, action)
 
 
-def _box(what: str, space: Any) -> Box:
-    import gymnasium
-
-    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+def _box(what: str, space: str, low: np.ndarray | None, high: np.ndarray | None) -> Box:
+    if low is None or high is None:
         advice = {
             "observation": "wrap it with gymnasium.wrappers.FlattenObservation",
             "action": "PD-VF needs continuous actions",
         }
         raise ConfigError(f"{what} space is {space}, expected a Box with one axis: {advice[what]}")
-    if what == "action" and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+    if what == "action" and not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise ConfigError(f"action space is {space}, expected finite bounds: wrap it with RescaleAction")
-    return Box(np.asarray(space.low, np.float32), np.asarray(space.high, np.float32))
+    return Box(low, high)
