@@ -3,7 +3,7 @@
 pdvf check-family examples/pendulum.py:family            are the environments fit for training?
 pdvf run examples/pendulum.py:family --preset quick --out runs/pendulum
 pdvf compare examples/pendulum.py:family --preset quick --out runs/pendulum --methods pd-vf ppo-all best-single
-pdvf export runs/pendulum pendulum.pdvf                  a file that adapts without JAX
+pdvf export runs/pendulum pendulum.pdvf --family examples/pendulum.py:family    a file that adapts without JAX
 """
 
 import itertools

@@ -7,7 +7,7 @@ pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
 pdvf reproduce [FAMILY ...] --preset paper       every family and method of the paper, one page
 pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
                                                 searches options on training environments
-pdvf train|collect|embed|fit|evaluate RUN       one phase
+pdvf train|collect|embed|fit|evaluate RUN       one phase; --family TARGET where the run's family is your own
 pdvf evaluate --pretrained FILE                 plays what `pdvf export` wrote in the test environments
 pdvf report RUN                                 figures and RUN/report.html
 pdvf diagnose RUN                               what holds a trained PD-VF back, in five numbers
