@@ -24,6 +24,8 @@ CHOSEN = [METHODS[name] for name in ("pd-vf", "ppo-all", "oracle", "rma", "nn")]
 class Process:
     """Stands for a process: it leaves its artefacts when somebody looks for the second time."""
 
+    stdin = None
+
     def __init__(self, job: workers.Job, returncode: int) -> None:
         self.job, self.returncode, self.looks, self.ended = job, returncode, 0, False
 

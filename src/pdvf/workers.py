@@ -70,6 +70,11 @@ class Running(NamedTuple):
     process: subprocess.Popen[bytes]
     began: float
 
+    def close(self) -> None:
+        """Closes our end of its standard input, which tells it that we are there."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
 
 def jobs_of(store: RunStore, problem: Problem, methods: Sequence[Method]) -> list[Job]:
     """The parts of a run: its phases, its methods, then the report, which needs all of them.
@@ -113,6 +118,7 @@ def work(
                 tick()
                 for ended in [one for one in running if one.process.poll() is not None]:
                     running.remove(ended)
+                    ended.close()
                     job, took = ended.job, duration(time.monotonic() - ended.began)
                     if ended.process.returncode:
                         failed.append(job)
@@ -124,6 +130,7 @@ def work(
                 one.process.terminate()
             for one in running:
                 one.process.wait()
+                one.close()
     return failed + waiting
 
 

@@ -251,7 +251,9 @@ def test_a_command_ends_with_one_line_and_goes_on_when_the_environment_is_mended
         Path("mended.py").write_text(f"import environments\nfamily = environments.family({deed})\n")
         targets.load.cache_clear()
         with relaxed():
-            return main(["init", "mended.py:family", *words, "--out", "run"]) or main(["train", "run", "--quiet"])
+            return main(["init", "mended.py:family", *words, "--out", "run"]) or main(
+                ["train", "run", "--family", "mended.py:family", "--quiet"]
+            )
 
     assert train("'segfault', 'step', 80") == 2  # in the second of two stages
     error = capfd.readouterr().err
