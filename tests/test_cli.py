@@ -392,7 +392,7 @@ def test_help_of_a_phase(capsys, command):
 
 
 def test_output_that_nobody_reads():
-    words = [sys.executable, "-c", "from pdvf.processes import entry; entry()", "run", "spaceship", "--help"]
+    words = [sys.executable, "-c", "from pdvf.__main__ import entry; entry()", "run", "spaceship", "--help"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,5 +1,27 @@
-"""`python -m pdvf`."""
+"""The console script `pdvf`, and `python -m pdvf`."""
 
-from pdvf.processes import entry
+from __future__ import annotations
 
-entry()
+import os
+import sys
+from typing import NoReturn
+
+from pdvf.processes import exit_on_interrupt
+
+
+def entry() -> NoReturn:
+    """Runs a command; whoever reads its output may stop reading, as `head` does."""
+    exit_on_interrupt()
+    from pdvf.cli import main  # after the line above: importing takes a while, too
+
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+        status = 1
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    entry()

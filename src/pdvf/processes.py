@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import NoReturn
@@ -57,20 +56,6 @@ def leave(status: int, line: str) -> NoReturn:
         # On a terminal, a bar may have hidden the cursor and stand in the line.
         os.write(2, ((SHOW_CURSOR + "\r\n" if terminal else "") + line + "\n").encode())
     os._exit(status)
-
-
-def entry() -> NoReturn:
-    """The console script `pdvf`; whoever reads its output may stop reading, as `head` does."""
-    exit_on_interrupt()
-    from pdvf.cli import main  # after the line above: importing takes a while, too
-
-    try:
-        status = main()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
-        status = 1
-    sys.exit(status)
 
 
 def _thread(function: Callable[[], None]) -> None:

@@ -84,6 +84,6 @@ if __name__ == "__main__":
     where, n, *words = sys.argv[1:]
     prepare(where, int(n))
     sys.argv = ["pdvf", *words]
-    from pdvf.processes import entry
+    from pdvf.__main__ import entry
 
     entry()
