@@ -181,8 +181,8 @@ def method_rows(store: RunStore, problem: Problem) -> Iterator[Row]:
     for method in compared:
         played = store.load_arrays(f"returns-{method}")
         where = f"artefact 'returns-{method}' in {store.folder}"
-        require_axes(where, played, dict.fromkeys(played, AXES["returns"]), E=len(numbers))
         for protocol, returns in sorted(played.items()):
+            require_axes(where, played, {protocol: AXES["returns"]}, E=len(numbers))
             for (s, e, j), value in np.ndenumerate(returns):
                 split = "train" if e < train else "test"
                 yield Row(family.name, split, numbers[e], method, protocol, s, j, float(value))
