@@ -181,7 +181,8 @@ def method_rows(store: RunStore, problem: Problem) -> Iterator[Row]:
     for method in compared:
         played = store.load_arrays(f"returns-{method}")
         where = f"artefact 'returns-{method}' in {store.folder}"
-        require_axes(where, played, {protocol: AXES["returns"] for protocol in played}, E=len(numbers))
+        axes: dict[str, tuple[str, str]] = dict.fromkeys(played, AXES["returns"])
+        require_axes(where, played, axes, E=len(numbers))
         for protocol, returns in sorted(played.items()):
             for (s, e, j), value in np.ndenumerate(returns):
                 split = "train" if e < train else "test"
