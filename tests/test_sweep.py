@@ -14,8 +14,12 @@ from pdvf.cli import main
 from pdvf.config import ConfigError
 from pdvf.families import Spaceship
 from pdvf.presets import preset
+from pdvf.runs import Quiet, RunError
+from pdvf.runs.files import to_json
 from pdvf.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
 from tiny import TINY, command_line, relaxed
+
+SMALL = make_sweep(TINY, {"ppo.learning_rate": ["1e-4"]}, [], "pd-vf", [2])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -117,3 +121,32 @@ def test_what_cannot_be_searched(arguments, message):
     with pytest.raises(ConfigError) as error:
         make_sweep(preset("spaceship", "quick"), **given)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda out: out.write_text("a file"), "cannot read"),
+        (lambda out: (out.mkdir(), (out / "sweep.json").write_text("{" * 2000)), r"sweep\.json is not JSON"),
+        (lambda out: (out.mkdir(), (out / "sweep.json").write_text('{"a": NaN}')), r"sweep\.json holds the number nan"),
+        (lambda out: (out.mkdir(), (out / "holiday.jpg").write_text("")), "is not the folder of a sweep"),
+    ],
+)
+def test_a_folder_that_is_not_its_own(tmp_path, make, message):
+    make(tmp_path / "out")
+    with pytest.raises(RunError, match=message):
+        SMALL.run(tmp_path / "out", "pdvf sweep", Quiet(), print)
+
+
+def test_trials_are_not_written_through_links(tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "sweep.json").write_bytes(to_json(SMALL.description()))
+    for place in ("trials", "trials/001"):
+        path = tmp_path / "out" / place
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(tmp_path / "outside")
+        with pytest.raises(RunError, match=f"{place} is a symbolic link"):
+            SMALL.run(tmp_path / "out", "pdvf sweep", Quiet(), print)
+        path.unlink()
+    assert not any((tmp_path / "outside").iterdir())

@@ -179,10 +179,9 @@ def method_rows(store: RunStore, problem: Problem) -> Iterator[Row]:
     train = problem.contexts.shape[0]
     compared = [name.removeprefix("returns-") for name in store.names("returns-")]
     for method in compared:
-        played = store.load_arrays(f"returns-{method}")
         where = f"artefact 'returns-{method}' in {store.folder}"
-        for protocol, returns in sorted(played.items()):
-            require_axes(where, played, {protocol: AXES["returns"]}, E=len(numbers))
+        for protocol, returns in sorted(store.load_arrays(f"returns-{method}").items()):
+            require_axes(where, {protocol: returns}, {protocol: AXES["returns"]}, E=len(numbers))
             for (s, e, j), value in np.ndenumerate(returns):
                 split = "train" if e < train else "test"
                 yield Row(family.name, split, numbers[e], method, protocol, s, j, float(value))

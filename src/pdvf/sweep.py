@@ -29,7 +29,7 @@ from pdvf.config import Config, ConfigError, from_dict, to_dict
 from pdvf.methods import METHODS, Method
 from pdvf.pipeline import AXES, PHASES, Problem, artefact_shapes
 from pdvf.runs import Progress, RunError, RunStore, finished, require_axes, run_phase
-from pdvf.runs.files import read_json, to_json, write_file
+from pdvf.runs.files import read_json, reading, to_json, write_file
 from pdvf.runs.store import SWEEP
 
 APPENDIX_C: dict[str, tuple[Any, ...]] = {
@@ -277,8 +277,10 @@ def _agents_needed(method: Method) -> list[Method]:
 def _claim(folder: Path, description: dict[str, Any]) -> None:
     """Makes the folder this sweep's own, or raises when it is another's."""
     path, data = folder / SWEEP, to_json(description)
-    if folder.exists() and not path.exists() and any(folder.iterdir()):
+    with reading(folder):
+        others = folder.exists() and not path.is_file() and any(folder.iterdir())
+    if others:
         raise RunError(f"{folder} is not the folder of a sweep: give a new or empty folder as --out")
-    if path.exists() and read_json(path, "use another --out") != json.loads(data):
+    if path.is_file() and read_json(path, "use another --out") != json.loads(data):
         raise RunError(f"{folder} belongs to a sweep with other options: use another --out")
     write_file(path, data)

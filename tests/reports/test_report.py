@@ -410,7 +410,6 @@ def test_an_evaluation_with_odd_arrays(store, change_of):
 @pytest.mark.parametrize(
     "history",
     [
-        3,
         ["x"],
         [{"curve": "x"}],
         [{"curve": [1, 2]}],

@@ -194,6 +194,7 @@ def test_missing_artefact_and_broken_manifest(store):
         ("inputs", {"../../x": "0"}),
         ("info", "x"),
         ("info", {"seconds": "long"}),
+        ("info", {"history": 3}),
         ("versions", [1]),
         ("versions", {"jax": 3}),
         ("device", 1),

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import csv
 import hashlib
 import io
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -132,9 +134,11 @@ def _fields(rng: random.Random, place: Any, key: Any) -> None:
     if key is not None and rng.random() < 0.6:
         del place[key]
     elif isinstance(place, dict):
-        place[rng.choice(("", "new", "a.b", "ppo.steps", SCRIPT, "\n\x1b[31m", "é"))] = rng.choice(VALUES)
+        place[rng.choice(("", "new", "a.b", "ppo.steps", SCRIPT, "\n\x1b[31m", "é"))] = copy.deepcopy(
+            rng.choice(VALUES)
+        )
     else:
-        place.append(rng.choice(VALUES))
+        place.append(copy.deepcopy(rng.choice(VALUES)))
 
 
 def _nested(rng: random.Random, folder: Path) -> None:
@@ -454,7 +458,7 @@ def _hostile(rng: random.Random, folder: Path) -> None:
 
 
 CLASSES: dict[str, Callable[[random.Random, Path], None]] = {
-    "JSON: other types": _edit_json(_set(lambda rng: rng.choice(VALUES))),
+    "JSON: other types": _edit_json(_set(lambda rng: copy.deepcopy(rng.choice(VALUES)))),
     "JSON: fields removed or added": _edit_json(_fields),
     "JSON: odd numbers": _edit_json(_set(lambda rng: rng.choice(NUMBERS))),
     "JSON: deep nesting": _nested,
@@ -676,6 +680,7 @@ def main() -> int:
     given = parser.parse_args()
     found = campaign(given.seconds, given.seed)
     print(table(found))
+    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
     return int(any(counted["failed"] for counted in found.values()))
 
 

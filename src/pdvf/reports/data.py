@@ -165,8 +165,7 @@ def read_run(store: RunStore) -> Run:
     manifests = {name: store.manifest(name) for name in store.names("") if "-stage-" not in name}
     infos = {name: m["info"] for name, m in manifests.items() if name in PHASES or name.startswith("agent-")}
     for name, info in infos.items():
-        history = info.get("history") or []
-        if not isinstance(history, list) or not all(isinstance(stage, dict) for stage in history):
+        if not all(isinstance(stage, dict) for stage in info.get("history") or []):
             raise RunError(
                 f"the history of artefact {name!r} is no list of metrics: delete the artefact to make it anew"
             )

@@ -75,7 +75,7 @@ MANIFEST = {
 }
 """Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
 DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
-SECONDS = {"seconds": (int, float, type(None))}
+INFO = {"seconds": (int, float, type(None)), "history": (list, type(None))}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """What artefacts and phases may be called: nothing that leaves their folder."""
 
@@ -249,7 +249,7 @@ class RunStore:
         manifest = read_json(path, ANEW)
         require_fields(manifest, MANIFEST, path, ANEW)
         require_fields(manifest["device"], DEVICE, path, ANEW)
-        require_fields(manifest["info"], SECONDS, path, ANEW)
+        require_fields(manifest["info"], INFO, path, ANEW)
         require_fields(manifest["versions"], dict.fromkeys(manifest["versions"], (str, type(None))), path, ANEW)
         require_fields(manifest["inputs"], dict.fromkeys(manifest["inputs"], (str,)), path, ANEW)
         for given in manifest["inputs"]:
