@@ -26,13 +26,13 @@ def ensemble_rate(policies: int, updates: int, repeats: int, name: str = "spaces
     import jax
     import jax.numpy as jnp
 
+    from pdvf.config.presets import preset
     from pdvf.engines import make_engine
     from pdvf.families import make_family
-    from pdvf.presets import preset
     from pdvf.rl import ppo
 
     config = preset(name, preset_name)
-    family, options = make_family(config), config.ppo
+    family, options = make_family(config.family, config.environment), config.ppo
     engine = make_engine(family)
     known = family.train(0).contexts
     contexts = jnp.asarray(known[[i % len(known) for i in range(policies)]])
@@ -61,12 +61,12 @@ def rollout_rate(name: str, simulators: int, repeats: int) -> float:
     import numpy as np
     from mujoco import rollout
 
+    from pdvf.config.presets import preset
     from pdvf.families import make_family
     from pdvf.families.base import MujocoFamily
     from pdvf.families.mujoco import model
-    from pdvf.presets import preset
 
-    family = make_family(preset(name, "paper"))
+    family = make_family(name, preset(name, "paper").environment)
     assert isinstance(family, MujocoFamily)
     known = family.train(0).contexts
     models = [model(family, known[i % len(known)]) for i in range(simulators)]
@@ -118,8 +118,8 @@ def random_adapter():
     import jax
     import numpy as np
 
-    from pdvf.pipeline import Problem, artefact_shapes
-    from pdvf.presets import preset
+    from pdvf.config.presets import preset
+    from pdvf.paper.pipeline import Problem, artefact_shapes
 
     problem = Problem(replace(preset("spaceship", "quick"), model_seeds=1))
     shapes = artefact_shapes(problem)["adapter"]
@@ -150,8 +150,8 @@ def runtime_latency(repeats: int = 1000) -> tuple[float, float]:
     """Median seconds of `act` and of the selection step of the NumPy runtime, for the same adapter."""
     import numpy as np
 
-    from pdvf.export import export
-    from pdvf.runtime import Adapter
+    from pdvf.deploy.export import export
+    from pdvf.deploy.runtime import Adapter
 
     adapter, family = random_adapter()
     with tempfile.NamedTemporaryFile(suffix=".pdvf") as file:

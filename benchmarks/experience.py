@@ -22,15 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.config import from_dict
+from pdvf.core.devices import use_all_cores
+from pdvf.experiment.store import RunStore
 from pdvf.methods.base import Feedback, Hidden, Transitions
-from pdvf.methods.conditioned import scaled_features
 from pdvf.methods.experienced import WIDTHS as LIKELY
 from pdvf.methods.experienced import likeliest, promises, spacing
+from pdvf.methods.multitask_ppo import scaled_features
 from pdvf.methods.play import play_everywhere
-from pdvf.parallel import use_all_cores
-from pdvf.pipeline import Problem, artefact_shapes, finished_policies, transfer
+from pdvf.paper.pipeline import Problem, artefact_shapes, finished_policies, transfer
 from pdvf.rl.networks import Actor
-from pdvf.runs import RunStore
 
 EPISODES = 2
 """Of every policy in every environment to choose by, and of every choice to judge it by."""

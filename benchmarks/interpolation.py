@@ -21,14 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.adapt import Adapter
 from pdvf.config import from_dict
-from pdvf.families.base import Array
-from pdvf.imagine.plan import candidates
-from pdvf.parallel import use_all_cores
-from pdvf.pipeline import Problem, artefact_shapes
-from pdvf.rl.rollout import play
-from pdvf.runs import RunStore
+from pdvf.core.arrays import Array
+from pdvf.core.devices import use_all_cores
+from pdvf.engines.rollout import play
+from pdvf.experiment.store import RunStore
+from pdvf.methods.imagine.plan import candidates
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.pipeline import Problem, artefact_shapes
 
 CANDIDATES = 1500
 WIDTHS = (0.3, 0.5, 0.8, 1.2)

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.adapt.adapter import ClosedForm, adapt_episodes
 from pdvf.config import from_dict
-from pdvf.parallel import use_all_cores
-from pdvf.phases.probe import SOON, lost_beginnings, probe_policy
-from pdvf.pipeline import Problem, artefact_shapes
-from pdvf.runs import RunStore
-from pdvf.runs.environment import describe_environment
+from pdvf.core.devices import use_all_cores
+from pdvf.experiment.provenance import describe_environment
+from pdvf.experiment.store import RunStore
+from pdvf.paper.adapter import ClosedForm, adapt_episodes
+from pdvf.paper.pipeline import Problem, artefact_shapes
+from pdvf.paper.probe import SOON, lost_beginnings, probe_policy
 
 EPISODES = 8
 

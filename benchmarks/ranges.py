@@ -20,16 +20,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.adapt import Adapter
 from pdvf.config import ValueOptions, from_dict
-from pdvf.embed import fit
-from pdvf.families.base import Array
-from pdvf.parallel import spread, use_all_cores
-from pdvf.pipeline import PROBE_NOISE, Problem, artefact_shapes
-from pdvf.runs import RunStore
-from pdvf.runs.environment import describe_environment
-from pdvf.value import aggregate
-from pdvf.value.body import Scores
+from pdvf.core import fitting as fit
+from pdvf.core.arrays import Array
+from pdvf.core.devices import spread, use_all_cores
+from pdvf.experiment.provenance import describe_environment
+from pdvf.experiment.store import RunStore
+from pdvf.paper import aggregate
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.pipeline import PROBE_NOISE, Problem, artefact_shapes
+from pdvf.paper.prober import Scores
 
 KNOWN, BETWEEN, UNIFORM = 210, 120, 30
 UPDATES = 2500

@@ -22,12 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.config import from_dict
-from pdvf.methods.conditioned import bodies
+from pdvf.core.devices import use_all_cores
+from pdvf.experiment.store import RunStore
 from pdvf.methods.experienced import train_by_experience
+from pdvf.methods.multitask_ppo import bodies
 from pdvf.methods.play import play_everywhere
-from pdvf.parallel import use_all_cores
-from pdvf.pipeline import Problem, artefact_shapes, finished_policies, transfer
-from pdvf.runs import RunStore
+from pdvf.paper.pipeline import Problem, artefact_shapes, finished_policies, transfer
 
 EPISODES = 4
 """Of every policy in every environment to choose by, and of every choice to judge it by."""

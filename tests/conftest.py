@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.families.base import Array, Box, Split
+from pdvf.core.arrays import Array, Box
+from pdvf.families.base import Split
 
 # Tests compile far more than they run: with little care, and once for all processes, also those that tests start.
 COMPILATION = {

@@ -83,7 +83,7 @@ class Elsewhere:
 
     @property
     def observation(self):
-        from pdvf.families.base import Box
+        from pdvf.core.arrays import Box
 
         return Box(-np.ones(2, np.float32), np.ones(2, np.float32))
 

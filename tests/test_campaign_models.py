@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdvf.runtime import Adapter
+from pdvf.deploy.runtime import Adapter
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import pytest
 
 import pdvf
-import pdvf.parallel
-from pdvf.cli import FAMILY_FIRST, PHASE_NAMES, main
+import pdvf.core.devices
+from pdvf.cli.main import FAMILY_FIRST, PHASE_NAMES, main
 from pdvf.config import to_dict
-from pdvf.presets import PRESETS, preset
-from pdvf.runs import RunStore
+from pdvf.config.presets import PRESETS, preset
+from pdvf.experiment.store import RunStore
 from tiny import TINY, command_line, flat, relaxed
 
 Complaint = Callable[..., str]
@@ -29,7 +29,7 @@ Complaint = Callable[..., str]
 def complaint(capsys, monkeypatch) -> Complaint:
     """Runs a command that must fail; its message with boxes and line breaks taken out."""
     # Devices cannot be made once a test has computed something; test_in_a_process_that_computes covers the real one.
-    monkeypatch.setattr(pdvf.parallel, "use_all_cores", lambda devices=None: None)
+    monkeypatch.setattr(pdvf.core.devices, "use_all_cores", lambda devices=None: None)
 
     def run(*words: object) -> str:
         capsys.readouterr()

@@ -9,14 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.adapt import Adapter
 from pdvf.config import SpaceshipOptions
-from pdvf.diagnose import SAMPLE, Measured, as_data, bottleneck, context_r2, effort, findings, measure, table
+from pdvf.experiment.diagnosis import (
+    SAMPLE,
+    Measured,
+    as_data,
+    bottleneck,
+    context_r2,
+    effort,
+    findings,
+    measure,
+    table,
+)
 from pdvf.families import Spaceship
-from pdvf.phases.problem import Problem
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.aggregate import ReturnScale, make_members
+from pdvf.paper.problem import Problem
 from pdvf.reports import diagnosis
 from pdvf.reports.style import png
-from pdvf.value.aggregate import ReturnScale, make_members
 from tiny import TINY, make_actors, make_body, relaxed
 
 ANGLES = np.linspace(0.0, 5.0, 9)[:, None].astype(np.float32)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pdvf.comparison import write_returns
 from pdvf.config import (
     ENVIRONMENT_OPTIONS,
     CollectOptions,
@@ -21,11 +20,14 @@ from pdvf.config import (
     from_dict,
     to_dict,
 )
-from pdvf.pipeline import PHASES, Problem, artefact_shapes
-from pdvf.presets import PRESETS, preset
+from pdvf.config.presets import PRESETS, preset
+from pdvf.experiment.comparison import write_returns
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.progress import Quiet
+from pdvf.experiment.stages import _finite, run_phase
+from pdvf.experiment.store import RunStore
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.reports import write_report
-from pdvf.runs import Quiet, RunError, RunStore, run_phase
-from pdvf.runs.stages import _finite
 from tiny import TINY, relaxed
 
 pytest.importorskip("mujoco")

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.check_family import check_family, simulated_steps
-from pdvf.checked import ConfigError
-from pdvf.cli import main
+from pdvf.cli.main import main
 from pdvf.config import from_dict, to_dict
+from pdvf.config.presets import preset
+from pdvf.core.validation import ConfigError
 from pdvf.engines import make_engine
+from pdvf.experiment.family_checker import check_family, simulated_steps
 from pdvf.families import GymFamily
-from pdvf.presets import preset
 from push import Dictionary, Discrete, EndsAtOnce, Grows, Ignores, NotANumber, Push, Raises, Tells, Unseeded
 from tiny import TINY, relaxed
 
@@ -130,8 +130,8 @@ def test_a_family_is_loaded_from_a_file_and_its_configuration_comes_back(tmp_pat
         ("nowhere", "unknown family 'nowhere'"),
         ("no.such.module:family", "cannot be loaded"),
         ("nothing.py:family", "is not there"),
-        ("pdvf.presets:nothing", "has no 'nothing'"),
-        ("pdvf.presets:PRESETS", "without name"),
+        ("pdvf.config.presets:nothing", "has no 'nothing'"),
+        ("pdvf.config.presets:PRESETS", "without name"),
     ],
 )
 def test_a_target_that_is_no_family_is_one_line(target, message, capsys):

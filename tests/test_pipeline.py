@@ -13,13 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.adapt import Adapter, ClosedForm, adapt_episodes
 from pdvf.config import ValueOptions, to_dict
 from pdvf.engines import NativeEngine
+from pdvf.experiment.progress import Quiet
+from pdvf.experiment.stages import run_phase
+from pdvf.experiment.store import RunStore
 from pdvf.families import Spaceship, Split
-from pdvf.pipeline import PHASES, Problem, Row, artefact_shapes, return_rows
-from pdvf.runs import Quiet, RunStore, run_phase
-from pdvf.value.aggregate import ReturnScale, make_members
+from pdvf.paper.adapter import Adapter, ClosedForm, adapt_episodes
+from pdvf.paper.aggregate import ReturnScale, make_members
+from pdvf.paper.pipeline import PHASES, Problem, Row, artefact_shapes, return_rows
 from tiny import TINY, make_body, relaxed, same_scale
 
 ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves]

@@ -7,11 +7,11 @@ import csv
 import numpy as np
 import pytest
 
-from pdvf.cli import main
-from pdvf.export import export, measured
+from pdvf.cli.main import main
+from pdvf.deploy.export import export, measured
+from pdvf.deploy.pretrained import Played, interval, table
+from pdvf.experiment.store import RunStore
 from pdvf.families import REGISTRY
-from pdvf.pretrained import Played, interval, table
-from pdvf.runs import RunStore
 from test_runtime import OPTIONS, make_adapter
 from tiny import relaxed
 

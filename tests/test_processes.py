@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from pdvf.processes import INTERRUPTED, LINE
-from pdvf.runs import RunStore
+from pdvf.core.processes import INTERRUPTED, LINE
+from pdvf.experiment.store import RunStore
 
 BUSY = """
 import hashlib

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pdvf.config import to_dict
-from pdvf.runs import RunStore
+from pdvf.experiment.store import RunStore
 from tiny import TINY, command_line
 
 # More checkpoints than elsewhere, so that there is time to kill between the first and the last.

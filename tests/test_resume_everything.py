@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.comparison import method_key, train_method
 from pdvf.config import to_dict
+from pdvf.core.devices import compiled
+from pdvf.experiment.comparison import method_key, train_method
+from pdvf.experiment.progress import Quiet
+from pdvf.experiment.stages import run_phase
+from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, agent_artefact
-from pdvf.parallel import compiled
-from pdvf.pipeline import PHASES, Problem, artefact_shapes
-from pdvf.runs import Quiet, RunStore, run_phase
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from tiny import TINY, relaxed
 
 PROBLEM = Problem(TINY)

@@ -16,19 +16,19 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from pdvf.adapt.adapter import ANCHORS, Adapter, ClosedForm, adapt_episodes
-from pdvf.checked import ConfigError
 from pdvf.config import ValueOptions
+from pdvf.core.validation import ConfigError
+from pdvf.deploy.export import export
+from pdvf.deploy.model_format import sign
+from pdvf.deploy.pretrained import MODELS
+from pdvf.deploy.runtime import Adapter as Runtime
+from pdvf.deploy.runtime import AdapterError
 from pdvf.engines import make_engine
-from pdvf.environments import AntLegsOptions, AntWindOptions, SpaceshipOptions, SwimmerOptions
-from pdvf.export import export
 from pdvf.families import REGISTRY
 from pdvf.families.base import Family
-from pdvf.pretrained import MODELS
-from pdvf.runtime import Adapter as Runtime
-from pdvf.runtime import AdapterError
-from pdvf.runtime_format import sign
-from pdvf.value.aggregate import ReturnScale, make_members
+from pdvf.families.options import AntLegsOptions, AntWindOptions, SpaceshipOptions, SwimmerOptions
+from pdvf.paper.adapter import ANCHORS, Adapter, ClosedForm, adapt_episodes
+from pdvf.paper.aggregate import ReturnScale, make_members
 from tiny import make_body, relaxed, same_scale
 
 OPTIONS = {
@@ -461,13 +461,13 @@ print(resident() - before)
     assert float(ran.stdout) < 2.0
 
 
-def test_the_runtime_pulls_in_neither_jax_nor_mujoco_nor_gymnasium():
-    code = "import sys; import pdvf.runtime; print([m for m in ('jax', 'mujoco', 'gymnasium') if m in sys.modules])"
+def test_the_runtime_pulls_in_neither_jax_nor_mujoco():
+    code = "import sys; import pdvf.deploy.runtime; print([m for m in ('jax', 'mujoco') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_runtime_is_short():
-    import pdvf.runtime as module
+    import pdvf.deploy.runtime as module
 
     assert module.__file__ is not None
     with open(module.__file__) as lines:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pdvf.cli import main
+from pdvf.cli.main import main
 from pdvf.config import to_dict
-from pdvf.runs import RunStore
+from pdvf.experiment.store import RunStore
 from tiny import TINY, relaxed
 
 EVIL = "import pathlib\npathlib.Path(__file__).with_name('MARKER').write_text('it ran')\nfamily = None\n"

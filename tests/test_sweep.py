@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import pdvf.parallel
-from pdvf.cli import main
+import pdvf.core.devices
+from pdvf.cli.main import main
 from pdvf.config import ConfigError
+from pdvf.config.presets import preset
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.files import to_json
+from pdvf.experiment.progress import Quiet
+from pdvf.experiment.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
 from pdvf.families import Spaceship
-from pdvf.presets import preset
-from pdvf.runs import Quiet, RunError
-from pdvf.runs.files import to_json
-from pdvf.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
 from tiny import TINY, command_line, relaxed
 
 SMALL = make_sweep(TINY, {"ppo.learning_rate": ["1e-4"]}, [], "pd-vf", [2])
@@ -25,7 +26,7 @@ SMALL = make_sweep(TINY, {"ppo.learning_rate": ["1e-4"]}, [], "pd-vf", [2])
 @pytest.fixture(scope="module", autouse=True)
 def checks() -> Iterator[None]:
     with relaxed(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pdvf.parallel, "use_all_cores", lambda devices=None: None)
+        patch.setattr(pdvf.core.devices, "use_all_cores", lambda devices=None: None)
         yield
 
 
@@ -43,7 +44,7 @@ def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
         raise AssertionError("a test environment was asked for")
 
     words = ("--method", "ppo-all", "--option", "baselines.steps", "64", "96")
-    monkeypatch.setattr("pdvf.sweep.artefact_shapes", lambda problem: {})  # ppo-all needs none
+    monkeypatch.setattr("pdvf.experiment.sweep.artefact_shapes", lambda problem: {})  # ppo-all needs none
     monkeypatch.setattr(Spaceship, "test", forbidden)
     assert sweep(tmp_path / "s", *words) == 0
     said = capsys.readouterr().out

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf import workers
-from pdvf.cli import main
-from pdvf.comparison import play_method, train_method
+from pdvf.cli.main import main
 from pdvf.config import PlusOptions, to_dict
+from pdvf.experiment import workers
+from pdvf.experiment.comparison import play_method, train_method
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.parts import make_phase
+from pdvf.experiment.progress import Quiet
+from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, AtOnce, Method
-from pdvf.parts import make_phase
-from pdvf.pipeline import PHASES, Problem
-from pdvf.runs import Quiet, RunError, RunStore
+from pdvf.paper.pipeline import PHASES, Problem
 from tiny import TINY
 
 CHOSEN = [METHODS[name] for name in ("pd-vf", "ppo-all", "oracle", "rma", "nn")]

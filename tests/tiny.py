@@ -25,13 +25,13 @@ from pdvf.config import (
     ValueOptions,
     to_dict,
 )
-from pdvf.embed.dynamics import DynamicsAutoencoder
-from pdvf.embed.networks import FeedForward, SetEncoder
-from pdvf.embed.policy import PolicyDecoder
-from pdvf.families.base import Array, Box
-from pdvf.presets import preset
-from pdvf.rl.networks import Actor, Scaler, make_actor_critic
-from pdvf.value.body import Body
+from pdvf.config.presets import preset
+from pdvf.core.arrays import Array, Box, Scaler
+from pdvf.core.networks import FeedForward, SetEncoder
+from pdvf.paper.dynamics import DynamicsAutoencoder
+from pdvf.paper.policy import PolicyDecoder
+from pdvf.paper.prober import Body
+from pdvf.rl.networks import Actor, make_actor_critic
 
 AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, epochs=1, batch=8)
 TINY = Config(

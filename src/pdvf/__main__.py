@@ -6,13 +6,13 @@ import os
 import sys
 from typing import NoReturn
 
-from pdvf.processes import exit_on_interrupt
+from pdvf.core.processes import exit_on_interrupt
 
 
 def entry() -> NoReturn:
     """Runs a command; whoever reads its output may stop reading, as `head` does."""
     exit_on_interrupt()
-    from pdvf.cli import main  # after the line above: importing takes a while, too
+    from pdvf.cli.main import main  # after the line above: importing takes a while, too
 
     try:
         status = main()

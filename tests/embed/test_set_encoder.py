@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.embed.networks import FeedForward, SetEncoder, unit
+from pdvf.core.networks import FeedForward, SetEncoder, unit
 
 FEATURES, SIZE = 3, 6
 

@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf import targets
-from pdvf.checked import ConfigError
-from pdvf.cli import main
+from pdvf.cli.main import main
+from pdvf.core.validation import ConfigError
 from pdvf.engines import make_engine
-from pdvf.env_pool import EnvPool, Move, UserEnvError, fault_of
-from pdvf.env_process import FUNCTION, FUNCTIONS, SHARED_BYTES, Problem, Slots, Start
 from pdvf.families import GymFamily
+from pdvf.families import loading as targets
+from pdvf.families.env_pool import EnvPool, Move, UserEnvError, fault_of
+from pdvf.families.env_process import FUNCTION, FUNCTIONS, SHARED_BYTES, Problem, Slots, Start
 from push import Elsewhere, Push
 from tiny import relaxed
 

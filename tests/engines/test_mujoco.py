@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.checked import ConfigError
+from pdvf.core.validation import ConfigError
 from pdvf.engines import MujocoCEngine, make_engine
-from pdvf.engines.limits import contacts, rows
+from pdvf.engines.mjx_limits import contacts, rows
 from pdvf.engines.mujoco_c import double_bits
-from pdvf.environments import AntLegsOptions, AntWindOptions, SwimmerOptions
 from pdvf.families import AntLegs, AntWind, Physics, Spaceship, Swimmer
 from pdvf.families.mujoco import base_model, model
+from pdvf.families.options import AntLegsOptions, AntWindOptions, SwimmerOptions
 
 mujoco = pytest.importorskip("mujoco")
 FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS

@@ -16,9 +16,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-import pdvf
 from pdvf.config import SpaceshipOptions
-from pdvf.families.gym import FamilyEnv, FamilyVectorEnv
+from pdvf.engines.gym_envs import FamilyEnv, FamilyVectorEnv
+from pdvf.families.gym_ids import register
 
 ID = "pdvf/Spaceship-v0"
 UP = np.array([0.0, 3.0], np.float32)
@@ -44,7 +44,7 @@ def test_import_is_light():
 
 
 def test_registering_twice_is_harmless():
-    pdvf.register()
+    register()
     assert ID in gymnasium.registry
 
 

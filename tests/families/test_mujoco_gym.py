@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import pdvf
-from pdvf.checked import ConfigError
+from pdvf.core.validation import ConfigError
+from pdvf.families.gym_ids import register
 from pdvf.families.mujoco import library
 
 pytest.importorskip("mujoco")
 NAMES = ["Swimmer", "AntWind", "AntLegs"]
-pdvf.register()
+register()
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def no_key_checks():
 
 
 def can_draw() -> bool:
-    from pdvf.picture import _canvas
+    from pdvf.engines.rendering import _canvas
 
     try:
         _canvas(8, 8).free()
@@ -81,7 +81,7 @@ def test_pictures_show_body_and_wind():
 
 
 def test_nowhere_to_draw_is_one_clear_line(monkeypatch):
-    from pdvf import picture
+    from pdvf.engines import rendering as picture
 
     def only_mujoco(part: str = "") -> Any:
         if part:
@@ -104,7 +104,7 @@ def test_nowhere_to_draw_is_one_clear_line(monkeypatch):
 @pytest.mark.parametrize(("there", "first"), [("EGL", "egl"), ("OSMesa", "osmesa")])
 def test_what_is_installed_draws(monkeypatch, there, first):
     """And is asked first: PyOpenGL keeps to what it was loaded with, even if that has failed."""
-    from pdvf import picture
+    from pdvf.engines import rendering as picture
 
     asked = []
 

@@ -11,21 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.adapt import Adapter
 from pdvf.config import AntWindOptions, ImagineOptions, SpaceshipOptions, SwimmerOptions, ValueOptions
-from pdvf.embed import fit
-from pdvf.embed.data import collect
+from pdvf.core import fitting as fit
+from pdvf.core.arrays import Scaler
 from pdvf.engines import MujocoCEngine, NativeEngine
 from pdvf.families import AntWind, Spaceship, Swimmer
 from pdvf.families.base import ImaginableFamily
-from pdvf.imagine import model
-from pdvf.imagine.plan import candidates, climb, imagine
 from pdvf.methods.base import Feedback
+from pdvf.methods.imagine import model
+from pdvf.methods.imagine.plan import candidates, climb, imagine
 from pdvf.methods.imagined import ImaginingAgent
 from pdvf.methods.play import play
-from pdvf.rl.networks import Scaler, make_actor_critic
-from pdvf.value import aggregate
-from pdvf.value.aggregate import ReturnScale
+from pdvf.paper import aggregate
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.aggregate import ReturnScale
+from pdvf.paper.trajectories import collect
+from pdvf.rl.networks import make_actor_critic
 from tiny import make_body, relaxed, same_scale
 
 OPTIONS = ImagineOptions(members=2, hidden_numbers=2, width=32)

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import pdvf.parallel
-from pdvf.cli import main
-from pdvf.comparison import find_methods, with_needed
+import pdvf.core.devices
+from pdvf.cli.main import main
 from pdvf.config import Config, ConfigError, PlusOptions, to_dict
+from pdvf.experiment.comparison import find_methods, with_needed
+from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS
-from pdvf.pipeline import PHASES, Problem, artefact_shapes
-from pdvf.runs import RunStore
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from tiny import TINY, command_line, relaxed
 
 DOCS = Path(__file__).parents[2] / "docs" / "add_a_method.md"
@@ -29,7 +29,7 @@ CHEAP = ("pd-vf", "ppo-env", "nn")
 def checks() -> Iterator[None]:
     """Without those that whole programs trip over."""
     with relaxed(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pdvf.parallel, "use_all_cores", lambda devices=None: None)
+        patch.setattr(pdvf.core.devices, "use_all_cores", lambda devices=None: None)
         yield
 
 

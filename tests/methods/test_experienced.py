@@ -15,7 +15,6 @@ from toy import OPTIONS, Force, ToyProblem
 from pdvf.config import PlusOptions
 from pdvf.methods import Feedback, Transitions, play_everywhere
 from pdvf.methods.brace import holding
-from pdvf.methods.conditioned import Plain, infer
 from pdvf.methods.experienced import (
     WIDTHS,
     Experienced,
@@ -26,8 +25,9 @@ from pdvf.methods.experienced import (
     spacing,
     train_by_experience,
 )
+from pdvf.methods.multitask_ppo import Plain, infer
+from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
-from pdvf.value.body import Body
 from tiny import make_actors, make_body, relaxed
 
 # Returns of three policies in two training environments: one for each, and one that is fair in both.

@@ -9,10 +9,10 @@ import pytest
 from toy import Force, ToyProblem
 
 from pdvf.engines import NativeEngine
-from pdvf.engines.tasks import Recalled, Tasks, row_size
+from pdvf.engines.wrappers import Recalled, Tasks, row_size
 from pdvf.methods import METHODS, Transitions, play_everywhere
-from pdvf.methods.conditioned import cluster, context_features, scaled_features
 from pdvf.methods.maml import MetaActor, meta_networks
+from pdvf.methods.multitask_ppo import cluster, context_features, scaled_features
 from pdvf.rl.recurrent import RecurrentNetwork
 from tiny import relaxed
 

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from toy import Force, ToyProblem
 
+from pdvf.core.arrays import Array
 from pdvf.engines import Engine, NativeEngine
 from pdvf.families.ant_legs import AntLegs
 from pdvf.families.ant_wind import AntWind
-from pdvf.families.base import Array, GuardedFamily
+from pdvf.families.base import GuardedFamily
 from pdvf.families.swimmer import Swimmer
 from pdvf.methods.brace import brace, holding
-from pdvf.phases.probe import best_policy, dangers, first_danger, lost_beginnings, probe_policy
+from pdvf.paper.probe import best_policy, dangers, first_danger, lost_beginnings, probe_policy
 from tiny import make_actors, relaxed
 
 PUSHES = (0.9, 0.3, 0.6, -1.0)  # what the policies do, always

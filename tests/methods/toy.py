@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.config import BaselineOptions, Config, EvaluateOptions, PPOOptions
+from pdvf.core.arrays import Array, Box
 from pdvf.engines import Engine, NativeEngine
-from pdvf.families.base import Array, Box, Split
-from pdvf.pipeline import Problem
+from pdvf.families.base import Split
+from pdvf.paper.pipeline import Problem
 
 
 @dataclass(frozen=True)

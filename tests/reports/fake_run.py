@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from pdvf.config import Config, to_dict
+from pdvf.experiment.store import RunStore
 from pdvf.families import Spaceship
 from pdvf.reports import write_report
-from pdvf.runs import RunStore
 
 LEVEL = {
     "pd-vf": 0.93,

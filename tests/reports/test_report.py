@@ -15,13 +15,14 @@ import safetensors.numpy
 from fake_run import LEVEL, make_run
 
 from pdvf import __version__
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
 from pdvf.reports import bars, paper, report, tables, write_report
 from pdvf.reports.data import read_run
 from pdvf.reports.page import render
 from pdvf.reports.statistics import difference, probability_of_improvement
 from pdvf.reports.style import METHODS, circle_colours, png
-from pdvf.runs import RunError, RunStore
 
 NAMES = [entry.name for entry in report.ENTRIES if entry.name not in (*report.MANY, "strips")]
 VOID = {"meta", "img", "br"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from fake_run import make_run
 
-from pdvf.cli import main
+from pdvf.cli.main import main
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.reproduce import parts, write_index, write_status
 from pdvf.methods import METHODS
-from pdvf.pipeline import PHASES
-from pdvf.reproduce import parts, write_index, write_status
-from pdvf.runs import RunError
+from pdvf.paper.pipeline import PHASES
 
 FAMILIES = ("spaceship", "swimmer")
 CHOSEN = [METHODS["pd-vf"], METHODS["rl2"]]

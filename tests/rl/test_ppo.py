@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pdvf.config import PPOOptions
+from pdvf.core.arrays import Box
 from pdvf.engines import NativeEngine
-from pdvf.families.base import Box
+from pdvf.engines.rollout import episode_returns
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, Critic, make_actor_critic
-from pdvf.rl.rollout import episode_returns
 
 OPTIONS = PPOOptions(entropy_coefficient=0.03, value_coefficient=0.7, clip=0.2)
 ROOM = Box(np.zeros(2, np.float32), np.full(2, 4.0, np.float32))  # scaled = (x - 2) / 2

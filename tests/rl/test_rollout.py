@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pdvf.engines import NativeEngine
-from pdvf.families.gym import FamilyEnv
+from pdvf.engines.gym_envs import FamilyEnv
+from pdvf.engines.rollout import begin, episode_returns, play
 from pdvf.families.spaceship import Spaceship
-from pdvf.rl.rollout import begin, episode_returns, play
 
 ENVIRONMENTS = [1, 4, 9, 13, 18]
 

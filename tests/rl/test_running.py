@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from pdvf.config import PPOOptions
+from pdvf.core.arrays import Scaler
+from pdvf.core.running_stats import Spread, discounted_returns, widen
 from pdvf.engines import NativeEngine
+from pdvf.engines.rollout import thin
 from pdvf.rl import ppo, recurrent
-from pdvf.rl.networks import Scaler
-from pdvf.rl.rollout import thin
-from pdvf.rl.running import Spread, discounted_returns, widen
 from tiny import relaxed
 
 

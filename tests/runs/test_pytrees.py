@@ -7,7 +7,8 @@ import numpy as np
 import optax
 import pytest
 
-from pdvf.runs import RunError, from_arrays, to_arrays
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.pytrees import from_arrays, to_arrays
 
 
 class Everything(NamedTuple):

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from pdvf.runs import Live, Plain, Quiet, RunError, RunStore, make_progress, run_phase
-from pdvf.runs.progress import duration
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.progress import Live, Plain, Quiet, duration, make_progress
+from pdvf.experiment.stages import run_phase
+from pdvf.experiment.store import RunStore
 
 STAGES = 3
 ARTEFACTS = ["model", "summary"]

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.runs import RunError, RunStore
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.store import RunStore
 
 CONFIG = {"seed": 0, "ppo": {"steps": 3000000, "clip": 0.2}, "start": (2.5, 0.2)}
 
@@ -438,7 +439,7 @@ def test_full_device(store, monkeypatch):
     """A real ENOSPC: the file aside is the device that is always full."""
     store.save("done", tree(1.0))
     with monkeypatch.context() as patch:
-        patch.setattr("pdvf.runs.files.open", lambda path, mode: Path("/dev/full").open("wb"), raising=False)  # noqa: SIM115
+        patch.setattr("pdvf.experiment.files.open", lambda path, mode: Path("/dev/full").open("wb"), raising=False)  # noqa: SIM115
         with pytest.raises(RunError, match=r"no space left on the device while writing .*x\.safetensors: free space"):
             store.save("x", tree())
     assert leftovers(store) == []

@@ -12,7 +12,7 @@ import pytest
 
 from pdvf.config import ValueOptions
 from pdvf.engines import NativeEngine
-from pdvf.value.aggregate import (
+from pdvf.paper.aggregate import (
     HELD_OUT,
     Grid,
     Labelled,
@@ -25,8 +25,8 @@ from pdvf.value.aggregate import (
     value_error,
     visit_and_label,
 )
-from pdvf.value.body import Scores
-from pdvf.value.quadratic import QuadraticValue
+from pdvf.paper.prober import Scores
+from pdvf.paper.quadratic import QuadraticValue
 from tiny import make_actors, make_body, numpy_act, relaxed, same_scale
 
 ROWS, ENVIRONMENTS, COUNT = 23, 3, 4000

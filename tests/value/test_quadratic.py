@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pdvf.config import ValueOptions
-from pdvf.rl.networks import Scaler
-from pdvf.value.aggregate import make_members, optimal_embeddings
-from pdvf.value.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
+from pdvf.core.arrays import Scaler
+from pdvf.paper.aggregate import make_members, optimal_embeddings
+from pdvf.paper.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
 from tiny import make_decoder, same_scale
 
 O, D, E, HIDDEN, MEMBERS = 2, 3, 4, 8, 3

@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from pdvf.runs import files
+from pdvf.experiment import files
 
 FULL = "full"
 OPERATIONS = ("replace", "fsync", "unlink", "write")

@@ -33,11 +33,14 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from pdvf import cli, comparison, pipeline
+from pdvf.cli import main as cli
 from pdvf.config import ConfigError, from_dict
+from pdvf.experiment import comparison
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.store import RunStore
+from pdvf.paper import pipeline
 from pdvf.reports import figures, page, report, tables
 from pdvf.reports.data import read_run
-from pdvf.runs import RunError, RunStore
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "campaign"

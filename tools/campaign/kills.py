@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(HERE)]
 
 import dying  # noqa: E402
 
-from pdvf.processes import INTERRUPTED, LINE  # noqa: E402
+from pdvf.core.processes import INTERRUPTED, LINE  # noqa: E402
 from tiny import TINY, command_line  # noqa: E402
 
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
@@ -195,7 +195,7 @@ class Reference(NamedTuple):
 
 def reference(scenario: Scenario, work: Path) -> Reference:
     """Made once and kept."""
-    folder, note = work / "reference" / scenario.name, work / "reference" / f"{scenario.name}.json"
+    folder, note = work / "reference" / scenario.name, work / "reference" / f"{scenario.name}-results.json"
     note.parent.mkdir(parents=True, exist_ok=True)
     if not note.is_file():
         seconds = 0.0

@@ -36,12 +36,12 @@ if importlib.util.find_spec("pdvf") is None:
 if os.environ.get("PDVF_COVERAGE"):
     import atheris  # it has to see the runtime being imported
 
-    with atheris.instrument_imports(include=["pdvf.runtime", "pdvf.runtime_format", "json"]):
-        from pdvf.runtime import Adapter, AdapterError
-        from pdvf.runtime_format import FORMAT, VERSION, check, expected_shapes, pack, sign
+    with atheris.instrument_imports(include=["pdvf.deploy.runtime", "pdvf.deploy.model_format", "json"]):
+        from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, pack, sign
+        from pdvf.deploy.runtime import Adapter, AdapterError
 else:
-    from pdvf.runtime import Adapter, AdapterError
-    from pdvf.runtime_format import FORMAT, VERSION, check, expected_shapes, pack, sign
+    from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, pack, sign
+    from pdvf.deploy.runtime import Adapter, AdapterError
 
 LIMIT = 10.0  # seconds for one attack
 MEMORY = 300.0  # MB that all attacks together may add to the largest resident size

@@ -7,7 +7,7 @@ import importlib.util
 import jax
 import numpy as np
 
-from pdvf.checked import ConfigError
+from pdvf.core.validation import ConfigError
 from pdvf.engines.base import Engine
 from pdvf.engines.host import HostEngine
 from pdvf.engines.mujoco_c import MujocoCEngine

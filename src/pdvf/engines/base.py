@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pdvf.families.base import Array, Family, Outcome, State
+from pdvf.core.arrays import Array
+from pdvf.families.base import Family, Outcome, State
 
 
 class Engine(Protocol):

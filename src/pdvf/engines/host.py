@@ -22,10 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf import targets
-from pdvf.env_pool import EnvPool, Key, Move, UserEnvError
-from pdvf.families.base import Array, HostFamily, Outcome
-from pdvf.families.own import GymFamily, by_name
+from pdvf.core.arrays import Array
+from pdvf.families import loading as targets
+from pdvf.families.base import HostFamily, Outcome
+from pdvf.families.custom import GymFamily, by_name
+from pdvf.families.env_pool import EnvPool, Key, Move, UserEnvError
 
 STARTS = 64  # seeds an episode may start from, for each context
 

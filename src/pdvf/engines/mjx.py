@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.checked import ConfigError
-from pdvf.engines.limits import contacts, rows
-from pdvf.families.base import Array, MjModel, MujocoFamily, Outcome, Physics
+from pdvf.core.arrays import Array
+from pdvf.core.validation import ConfigError
+from pdvf.engines.mjx_limits import contacts, rows
+from pdvf.families.base import MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, model, need
 
 HARMLESS = ("stat.", "cam_", "light_", "bvh_", "dof_M0", "dof_length", "actuator_acc0", "tex", "vis.")

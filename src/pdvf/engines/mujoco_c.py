@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.families.base import Array, MjData, MjModel, MujocoFamily, Outcome, Physics
+from pdvf.core.arrays import Array
+from pdvf.families.base import MjData, MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, library, model, need
 
 ALONE = 32  # batches up to this size are not worth waking other threads for

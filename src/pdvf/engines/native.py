@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import jax
 
-from pdvf.families.base import Array, NativeFamily, Outcome, State
+from pdvf.core.arrays import Array
+from pdvf.families.base import NativeFamily, Outcome, State
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,55 @@
-"""Families of environments and the registry of their names."""
+"""What varies: families of environments. Names are imported when they are used, so that workers need not import JAX."""
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from pdvf import targets
-from pdvf.config import Config
-from pdvf.families.ant_legs import AntLegs
-from pdvf.families.ant_wind import AntWind
-from pdvf.families.base import (
-    Box,
-    Family,
-    GuardedFamily,
-    HostFamily,
-    MujocoFamily,
-    NativeFamily,
-    Outcome,
-    Physics,
-    Split,
-)
-from pdvf.families.own import GymFamily, MujocoModel
-from pdvf.families.spaceship import Spaceship
-from pdvf.families.swimmer import Swimmer
+import importlib
+from typing import TYPE_CHECKING, Any
 
-REGISTRY: dict[str, Callable[[Any], Family]] = {
-    "spaceship": Spaceship,
-    "swimmer": Swimmer,
-    "ant-wind": AntWind,
-    "ant-legs": AntLegs,
+if TYPE_CHECKING:
+    from pdvf.core.arrays import Box
+    from pdvf.families.ant_legs import AntLegs
+    from pdvf.families.ant_wind import AntWind
+    from pdvf.families.base import (
+        Family,
+        GuardedFamily,
+        HostFamily,
+        MujocoFamily,
+        NativeFamily,
+        Outcome,
+        Physics,
+        Split,
+    )
+    from pdvf.families.custom import GymFamily, MujocoModel
+    from pdvf.families.registry import REGISTRY, make_family
+    from pdvf.families.spaceship import Spaceship
+    from pdvf.families.swimmer import Swimmer
+
+_HOMES = {
+    "core.arrays": ("Box",),
+    "families.base": (
+        "Family",
+        "GuardedFamily",
+        "HostFamily",
+        "MujocoFamily",
+        "NativeFamily",
+        "Outcome",
+        "Physics",
+        "Split",
+    ),
+    "families.ant_legs": ("AntLegs",),
+    "families.ant_wind": ("AntWind",),
+    "families.custom": ("GymFamily", "MujocoModel"),
+    "families.registry": ("REGISTRY", "make_family"),
+    "families.spaceship": ("Spaceship",),
+    "families.swimmer": ("Swimmer",),
 }
-"""Name: family, made from its options."""
 
 
-def make_family(config: Config) -> Family:
-    """The family that a configuration names."""
-    if config.family not in REGISTRY:
-        return targets.load(config.family)
-    return REGISTRY[config.family](config.environment)
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"pdvf.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.families.base import Array, Box, MjSpec, Physics, Simulated
+from pdvf.core.arrays import Array, Box
+from pdvf.families.base import MjSpec, Physics, Simulated
 from pdvf.families.mujoco import asset, library
 
 OBSERVATION = Box(np.full(27, -np.inf, np.float32), np.full(27, np.inf, np.float32))

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pdvf.environments import AntLegsOptions
 from pdvf.families.ant import Ant
 from pdvf.families.base import MjSpec, Split
+from pdvf.families.options import AntLegsOptions
 
 LIMBS = (  # geoms of upper and lower leg, and where the leg points
     ("left_leg_geom", "left_ankle_geom", (1, 1)),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pdvf.environments import AntWindOptions
 from pdvf.families.ant import Ant
 from pdvf.families.base import MjSpec
 from pdvf.families.circle import OnCircle, wind
+from pdvf.families.options import AntWindOptions
 
 
 @dataclass(frozen=True)

@@ -8,26 +8,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import jax
 import numpy as np
 
-Array = jax.Array
+from pdvf.core.arrays import Array, Box
+
 State = Any  # a pytree; what it holds is the family's business
 MjSpec = Any  # mujoco.MjSpec, which comes without types
 MjModel = Any  # mujoco.MjModel
 MjData = Any  # mujoco.MjData
-
-
-class Box(NamedTuple):
-    """Bounds of an observation or action, each of shape [n]; infinite where unbounded."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    @property
-    def size(self) -> int:
-        """Number of components."""
-        return int(self.low.shape[0])
 
 
 class Outcome(NamedTuple):

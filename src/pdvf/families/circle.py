@@ -12,7 +12,7 @@ from pdvf.families.base import Split
 class OnCircle:
     """The environments of a family whose options say how many there are and where their angles lie."""
 
-    options: Any  # pdvf.environments.CircleOptions
+    options: Any  # pdvf.families.options.CircleOptions
     context_names = ("angle",)
 
     def train(self, seed: int) -> Split:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pdvf.checked import ConfigError
+from pdvf.core.validation import ConfigError
 from pdvf.families.base import MjModel, MjSpec, MujocoFamily
 
 MODELS = 1024  # compiled models that are kept

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.environments import SpaceshipOptions
-from pdvf.families.base import Array, Box, Timed
+from pdvf.core.arrays import Array, Box
+from pdvf.families.base import Timed
 from pdvf.families.circle import OnCircle
+from pdvf.families.options import SpaceshipOptions
 
 
 class SpaceshipState(NamedTuple):

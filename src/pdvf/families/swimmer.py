@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.environments import SwimmerOptions
-from pdvf.families.base import Array, Box, MjSpec, Physics, Simulated
+from pdvf.core.arrays import Array, Box
+from pdvf.families.base import MjSpec, Physics, Simulated
 from pdvf.families.circle import OnCircle, wind
 from pdvf.families.mujoco import asset
+from pdvf.families.options import SwimmerOptions
 
 PLACES = 3  # numbers of the observation before the velocities, of which that along x is the first
 

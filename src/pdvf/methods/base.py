@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from pdvf.families.base import Array
-from pdvf.pipeline import Problem
+from pdvf.core.arrays import Array
+from pdvf.paper.pipeline import Problem
 
 Inputs = Mapping[str, Any]
 """Artefacts of the run by name, such as `policies` and `adapter`."""

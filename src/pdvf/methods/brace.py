@@ -11,9 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pdvf.families.base import Array
-from pdvf.phases.probe import first_danger
-from pdvf.pipeline import Problem
+from pdvf.core.arrays import Array
+from pdvf.paper.pipeline import Problem
+from pdvf.paper.probe import first_danger
 from pdvf.rl.networks import Actor
 
 ROUNDS, CANDIDATES, KEPT, EPISODES = 10, 32, 6, 4

@@ -19,16 +19,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pdvf.adapt import Adapter
 from pdvf.config import PlusOptions
-from pdvf.families.base import Array, GuardedFamily
+from pdvf.core.arrays import Array
+from pdvf.families.base import GuardedFamily
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions, agent_artefact
 from pdvf.methods.brace import brace
-from pdvf.methods.conditioned import infer, probed_embeddings
+from pdvf.methods.multitask_ppo import infer, probed_embeddings
 from pdvf.methods.recognise import recognise
-from pdvf.pipeline import Problem, finished_policies, transfer
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.pipeline import Problem, finished_policies, transfer
+from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor
-from pdvf.value.body import Body
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 NOISES = (0.01, 0.03, 0.1, 0.3, 1.0)

@@ -15,21 +15,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pdvf.adapt import Adapter
 from pdvf.config import ImagineOptions
-from pdvf.embed import fit
-from pdvf.embed.data import Trajectories, training_episodes
-from pdvf.embed.networks import stacked
-from pdvf.families.base import Array, Family, ImaginableFamily
-from pdvf.imagine import model
-from pdvf.imagine.model import AffineDynamics, Evidence
-from pdvf.imagine.plan import candidates, climb, imagine
+from pdvf.core import fitting as fit
+from pdvf.core.arrays import Array
+from pdvf.core.devices import spread
+from pdvf.core.networks import stacked
+from pdvf.families.base import Family, ImaginableFamily
 from pdvf.methods.base import Feedback, Hidden, Inputs, Transitions, agent_artefact
-from pdvf.methods.conditioned import infer
-from pdvf.methods.embedded import Choosing
-from pdvf.parallel import spread
-from pdvf.pipeline import Problem
-from pdvf.value.quadratic import optimal_policy_embedding
+from pdvf.methods.imagine import model
+from pdvf.methods.imagine.model import AffineDynamics, Evidence
+from pdvf.methods.imagine.plan import candidates, climb, imagine
+from pdvf.methods.multitask_ppo import infer
+from pdvf.methods.pdvf import Choosing
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.pipeline import Problem
+from pdvf.paper.quadratic import optimal_policy_embedding
+from pdvf.paper.trajectories import Trajectories, training_episodes
 
 
 class Watched(NamedTuple):

@@ -15,12 +15,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pdvf.engines.tasks import Recalled
-from pdvf.families.base import Array, Box
+from pdvf.core.arrays import Array, Box, Scaler
+from pdvf.engines.wrappers import Recalled
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions
-from pdvf.methods.conditioned import TaskPPO, method_ppo, no_features, uniform
-from pdvf.pipeline import Problem
-from pdvf.rl.networks import Critic, Scaler, make_actor_critic
+from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
+from pdvf.paper.pipeline import Problem
+from pdvf.rl.networks import Critic, make_actor_critic
 from pdvf.rl.ppo import MakeNetworks
 
 OFFSET = 0.5  # exploration while probing, of the largest action

@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from pdvf.core.arrays import Array, Scaler
 from pdvf.engines.base import Engine
-from pdvf.families.base import Array
+from pdvf.engines.rollout import Episodes, begin, where
 from pdvf.methods.base import Agent, Feedback, Hidden, Transitions
-from pdvf.rl.networks import Scaler
-from pdvf.rl.rollout import Episodes, begin, where
 
 
 def play(engine: Engine, agent: Agent, contexts: Array, hidden: Hidden | None, key: Array) -> Array:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pdvf.families.base import Array
+from pdvf.core.arrays import Array
 from pdvf.methods.base import Inputs, Method, Training, agent_artefact
 from pdvf.methods.experienced import train_by_experience
 from pdvf.methods.imagined import cannot_imagine, train_by_imagination
-from pdvf.pipeline import Problem
+from pdvf.paper.pipeline import Problem
 
 
 def train_pd_vf_plus(problem: Problem, inputs: Inputs, key: Array) -> Training:

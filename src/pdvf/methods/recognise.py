@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.families.base import Array
+from pdvf.core.arrays import Array, Scaler
+from pdvf.engines.rollout import begin, play
 from pdvf.methods.brace import holding
-from pdvf.phases.problem import Problem
-from pdvf.rl.networks import Actor, Scaler
-from pdvf.rl.rollout import begin, play
+from pdvf.paper.problem import Problem
+from pdvf.rl.networks import Actor
 
 EPISODES = 64
 """In each training environment, with nothing done for the probing steps."""

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.config import PPOOptions
-from pdvf.engines.tasks import Tasks
-from pdvf.families.base import Array
+from pdvf.core.arrays import Array
+from pdvf.core.devices import spread
+from pdvf.engines.wrappers import Tasks
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.methods.conditioned import method_ppo
-from pdvf.parallel import spread
-from pdvf.pipeline import Problem
+from pdvf.methods.multitask_ppo import method_ppo
+from pdvf.paper.pipeline import Problem
 from pdvf.rl import recurrent
 from pdvf.rl.recurrent import RecurrentActor, RecurrentState, see
 

@@ -14,15 +14,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pdvf.embed import fit
-from pdvf.embed.networks import FeedForward
-from pdvf.families.base import Array
+from pdvf.core import fitting as fit
+from pdvf.core.arrays import Array, Scaler
+from pdvf.core.devices import spread
+from pdvf.core.networks import FeedForward
+from pdvf.engines.rollout import Steps, begin, play
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.methods.conditioned import Told, context_features
-from pdvf.parallel import spread
-from pdvf.pipeline import Problem
-from pdvf.rl.networks import Actor, Scaler
-from pdvf.rl.rollout import Steps, begin, play
+from pdvf.methods.multitask_ppo import Told, context_features
+from pdvf.paper.pipeline import Problem
+from pdvf.rl.networks import Actor
 
 EPISODES = 16  # of each training environment in a round
 BATCH = 512  # windows of history in a gradient step

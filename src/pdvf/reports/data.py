@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pdvf.config import ConfigError, from_dict
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.files import read_file, read_json, require_fields
+from pdvf.experiment.pytrees import LARGEST, require_axes
+from pdvf.experiment.store import RunStore
 from pdvf.families import Family, make_family
-from pdvf.pipeline import AXES
+from pdvf.paper.pipeline import AXES
 from pdvf.reports.statistics import Summary, summarise
 from pdvf.reports.style import rank
-from pdvf.runs import RunError, RunStore, require_axes
-from pdvf.runs.files import read_file, read_json, require_fields
-from pdvf.runs.pytrees import LARGEST
 
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 PHASES = {
@@ -66,7 +67,8 @@ class Run:
     def made_family(self) -> Family:
         """The family with the run's options."""
         try:
-            return make_family(from_dict(dict(self.config)))
+            config = from_dict(dict(self.config))
+            return make_family(config.family, config.environment)
         except ConfigError as error:
             raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
 

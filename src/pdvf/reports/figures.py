@@ -19,19 +19,7 @@ from pdvf.families import Spaceship
 from pdvf.reports import paper
 from pdvf.reports.data import Run
 from pdvf.reports.statistics import rank_correlation
-from pdvf.reports.style import (
-    GRID,
-    INK,
-    LARGE,
-    MUTED,
-    NORMAL,
-    SMALL,
-    TEST,
-    TRAIN,
-    circle_colours,
-    make_figure,
-    tidy,
-)
+from pdvf.reports.style import GRID, INK, LARGE, MUTED, NORMAL, SMALL, TEST, TRAIN, circle_colours, make_figure, tidy
 
 TSNE_POINTS = 2000
 """Most points that t-SNE is given; of more, so many are drawn."""

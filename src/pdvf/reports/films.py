@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
+from pdvf.engines.rendering import paint_all
 from pdvf.families.base import MujocoFamily, Simulated
 from pdvf.families.mujoco import base_model
-from pdvf.picture import paint_all
 from pdvf.reports.data import Run
 from pdvf.reports.style import INK, MUTED, NORMAL, SMALL, make_figure
 

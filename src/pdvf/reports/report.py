@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from pdvf.checked import ConfigError
+from pdvf.core.validation import ConfigError
+from pdvf.experiment.store import RunStore
 from pdvf.reports import bars, figures, films, page, tables
 from pdvf.reports.data import Run, read_run
 from pdvf.reports.style import png
-from pdvf.runs import RunStore
 
 
 class Entry(NamedTuple):

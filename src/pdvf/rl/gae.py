@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from pdvf.families.base import Array
+from pdvf.core.arrays import Array
 
 
 def advantages(

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import optax
 
 from pdvf.config import PPOOptions
+from pdvf.core.arrays import Array, Box, Scaler
+from pdvf.core.running_stats import Spread, discounted_returns, widen
 from pdvf.engines.base import Engine
-from pdvf.families.base import Array, Box, State
+from pdvf.engines.rollout import where
+from pdvf.families.base import State
 from pdvf.rl.gae import advantages
-from pdvf.rl.networks import Actor, Critic, Scaler, make_actor_critic
-from pdvf.rl.rollout import where
-from pdvf.rl.running import Spread, discounted_returns, widen
+from pdvf.rl.networks import Actor, Critic, make_actor_critic
 
 MakeNetworks = Callable[[Box, Box, int, Array], tuple[Any, Any]]
 """From bounds of observation and action, width and key to an actor and a critic, called as those of `networks` are."""

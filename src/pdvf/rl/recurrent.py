@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import optax
 
 from pdvf.config import PPOOptions
+from pdvf.core.arrays import Array, Box, Scaler
+from pdvf.core.running_stats import Spread
 from pdvf.engines.base import Engine
-from pdvf.families.base import Array, Box, State
+from pdvf.engines.rollout import where
+from pdvf.families.base import State
 from pdvf.rl.gae import advantages
-from pdvf.rl.networks import Scaler
 from pdvf.rl.ppo import Metrics, _optimiser, log_density, rescaled, scale_rewards
-from pdvf.rl.rollout import where
-from pdvf.rl.running import Spread
 
 
 class RecurrentNetwork(eqx.Module):

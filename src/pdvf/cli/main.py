@@ -1,0 +1,376 @@
+"""The command line: with `commands`, the only place that prints and exits.
+
+pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them where RUN was stopped
+pdvf init spaceship --preset quick --out RUN    only writes the configuration
+pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
+                                                every baseline and ablation beside PD-VF
+pdvf reproduce [FAMILY ...] --preset paper       every family and method of the paper, one page
+pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
+                                                searches options on training environments
+pdvf train|collect|embed|fit|evaluate RUN       one phase; --family TARGET where the run's family is your own
+pdvf evaluate --pretrained FILE                 plays what `pdvf export` wrote in the test environments
+pdvf report RUN                                 figures and RUN/report.html
+pdvf diagnose RUN                               what holds a trained PD-VF back, in five numbers
+pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
+pdvf check-family FAMILY                        is a family of your own fit for training?
+pdvf export RUN FILE                            a policy to take away, for pdvf.deploy.runtime (NumPy only)
+pdvf list                                       families, presets, methods
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import tyro
+
+from pdvf import __version__
+from pdvf.cli import commands
+from pdvf.cli.arguments import CompareArguments, PhaseArguments, ReproduceArguments, RunArguments, SweepArguments
+from pdvf.config import ENVIRONMENT_OPTIONS, Config, ConfigError, from_dict, to_dict
+from pdvf.config.presets import PRESETS, preset
+from pdvf.core.processes import INTERRUPTED, LINE
+from pdvf.experiment.errors import RunError
+
+if TYPE_CHECKING:
+    from pdvf.experiment.reproduce import Status
+    from pdvf.methods import Method
+
+FAMILY_FIRST = ("run", "init", "compare", "sweep", "check-engine", "check-family")
+PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
+FAMILIES = {
+    "spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)",
+    "swimmer": "a swimmer in a hidden current (MuJoCo; 20 environments, 5 for testing)",
+    "ant-wind": "an ant in a hidden wind (MuJoCo; 20 environments, 5 for testing)",
+    "ant-legs": "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
+}
+
+
+Given = TypeVar("Given", bound=RunArguments)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; a user's mistake ends with one line and exit status 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except (ConfigError, RunError) as error:
+        print(f"pdvf: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:  # from Python; a process of its own never gets here (`processes.exit_on_interrupt`)
+        print(LINE, file=sys.stderr)
+        return INTERRUPTED
+    except MemoryError:
+        print("pdvf: out of memory; use a smaller preset or smaller batches", file=sys.stderr)
+        return 2
+    except Exception as error:
+        from pdvf.families.env_pool import fault_of
+
+        fault = fault_of(error)  # JAX wraps what a user's environment raises
+        if fault is None:
+            raise
+        print(f"pdvf: {fault}", file=sys.stderr)
+        return 2
+
+
+def _dispatch(arguments: list[str]) -> int:
+    known: dict[str, Callable[[list[str]], int]] = {
+        "run": lambda rest: _run("run", rest),
+        "init": lambda rest: _run("init", rest),
+        "compare": _compare,
+        "reproduce": _reproduce,
+        "sweep": _sweep,
+        **{name: (lambda rest, name=name: _phase(name, rest)) for name in (*PHASE_NAMES, "report")},
+        "diagnose": commands.diagnose,
+        "check-engine": commands.check_engine,
+        "check-family": commands.check_family,
+        "export": commands.export,
+        "list": _list,
+    }
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(__doc__.strip() if __doc__ else "")
+        print("\nEach command explains itself with --help; `pdvf run spaceship --help` lists every option.")
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"pdvf {__version__}")
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command not in known:
+        raise ConfigError(f"unknown command {command!r}, expected one of: {', '.join(known)}")
+    if command in FAMILY_FIRST and rest[:1] in (["-h"], ["--help"]):
+        rest = ["swimmer", "--help"]  # one of the families will do to explain the command
+    return known[command](rest)
+
+
+def _run(command: str, rest: list[str]) -> int:
+    """`run` and `init`: the family and the preset decide the defaults that --help shows."""
+    given = _parse_run(command, rest, RunArguments)
+    if command == "init":
+        from pdvf.experiment.store import RunStore
+
+        RunStore.create(given.out, to_dict(given.config), _command(command, rest))
+        family = given.config.family
+        own = "" if family in ENVIRONMENT_OPTIONS else f" --family {family}"
+        print(f"{given.out}: configuration written; next: pdvf train {given.out}{own}")
+        return 0
+    _execute(given.out, given.config, _command(command, rest), (*PHASE_NAMES, "report"), given.quiet)
+    return 0
+
+
+def _compare(rest: list[str]) -> int:
+    given = _parse_run("compare", rest, CompareArguments)
+    _execute(given.out, given.config, _command("compare", rest), PHASE_NAMES, given.quiet, given.methods)
+    return 0
+
+
+def _reproduce(rest: list[str]) -> int:
+    given = tyro.cli(ReproduceArguments, prog="pdvf reproduce", args=rest)
+    families = given.families or tuple(ENVIRONMENT_OPTIONS)
+    for family in families:
+        if family not in ENVIRONMENT_OPTIONS:
+            raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(ENVIRONMENT_OPTIONS)}")
+    if given.workers < 1:
+        raise ConfigError(f"--workers is {given.workers}, expected at least 1")
+    from pdvf.experiment import comparison, reproduce
+    from pdvf.families.mujoco import need
+
+    methods = comparison.find_methods(given.methods)
+    if families != ("spaceship",):
+        need("mujoco", "mujoco", "this reproduction")
+    configs = {family: replace(preset(family, given.preset), seed=given.seed) for family in families}
+    status = reproduce.Status(given.out, families, methods, given.workers)
+    command = _command("reproduce", rest)
+    if given.workers > 1:
+        return _side_by_side(configs, command, methods, given, status)
+    for family, config in configs.items():
+        folder = given.out / family
+        for phase in PHASE_NAMES:
+            _execute(folder, config, command, (phase,), given.quiet)
+            _say(status.write())
+        for method in methods:
+            _execute(folder, config, command, (), given.quiet, (method,), report=False)
+            _say(status.write())
+        _execute(folder, config, command, ("report",), given.quiet)
+        print(f"all tables and figures: {reproduce.write_index(given.out)}")
+    return 0
+
+
+def _side_by_side(
+    configs: Mapping[str, Config], command: str, methods: Sequence[Method], given: ReproduceArguments, status: Status
+) -> int:
+    """A reproduction whose parts are made by several processes."""
+    # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    from pdvf.core.devices import use_all_cores
+    from pdvf.experiment import reproduce, workers
+    from pdvf.experiment.provenance import recorded_cores
+    from pdvf.experiment.store import RunStore
+    from pdvf.paper import pipeline
+
+    use_all_cores(next(filter(None, (recorded_cores(given.out / family) for family in configs)), None))
+    jobs: list[workers.Job] = []
+    for family, config in configs.items():
+        store = RunStore.create(given.out / family, to_dict(config), command)
+        jobs += workers.jobs_of(store, pipeline.Problem(config), methods)
+
+    def say(line: str) -> None:
+        counted = status.write()
+        if not given.quiet:
+            _say(f"{line} ({counted})")
+
+    try:
+        undone = workers.work(jobs, given.workers, say, status.write_clock)
+    finally:
+        status.write()  # how long it was at work, also when it is stopped
+    print(f"all tables and figures: {reproduce.write_index(given.out)}")
+    if undone:
+        raise RunError(
+            f"{len(undone)} parts are not done: {', '.join(job.title for job in undone)}; OUT/FAMILY/logs say why, and "
+            "the same command tries again (with fewer --workers, if memory was short)"
+        )
+    return 0
+
+
+def _say(line: str) -> None:
+    print(f"reproduce: {line}", file=sys.stderr, flush=True)
+
+
+def _sweep(rest: list[str]) -> int:
+    rest, options = _take_options(rest)
+    given = _parse_run("sweep", rest, SweepArguments)
+    from pdvf.core.devices import use_all_cores
+    from pdvf.experiment.provenance import recorded_cores
+
+    use_all_cores(recorded_cores(given.out / "trials" / "001"))
+    from pdvf.experiment.progress import make_progress
+    from pdvf.experiment.sweep import make_sweep
+
+    sweep = make_sweep(given.config, options, given.grid, given.method, given.held_out)
+    print(f"budget: {sweep.budget()}", flush=True)
+    if not given.dry_run:
+        command = _command("sweep", rest)
+        print(
+            f"table: {sweep.run(given.out, command, make_progress(given.quiet), lambda line: print(line, flush=True))}"
+        )
+    return 0
+
+
+def _take_options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Splits `--option NAME VALUE ...` off; values end at the next word with two dashes."""
+    rest: list[str] = []
+    options: dict[str, list[str]] = {}
+    values: list[str] | None = None
+    for i, word in enumerate(words):
+        if word == "--option":
+            name = words[i + 1] if i + 1 < len(words) else ""
+            if not name or name.startswith("--"):
+                raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
+            values = options.setdefault(name, [])
+        elif word.startswith("--") or values is None:
+            values = None
+            rest.append(word)
+        elif words[i - 1] != "--option":
+            values.append(word)
+    return rest, options
+
+
+def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError(
+            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}, or your own as "
+            f"package.module:object; for example "
+            f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
+        )
+    family, name = rest[0], _option(rest, "--preset") or "quick"
+    if command == "sweep" and Path(family, "config.json").is_file():
+        from pdvf.experiment.store import RunStore
+
+        rest, own = _take_family(rest)
+        defaults = from_dict(RunStore.open(family, trials=True, family=own).config)
+    else:
+        defaults = preset(family, name)
+    return tyro.cli(
+        arguments,
+        prog=f"pdvf {command} {family}",
+        args=rest[1:],
+        default=arguments(config=defaults, preset=name),
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+
+
+def _take_family(words: list[str]) -> tuple[list[str], str | None]:
+    """Splits `--family TARGET` off: a family is no option of a configuration."""
+    rest: list[str] = []
+    family = None
+    given = iter(words)
+    for word in given:
+        if word == "--family":
+            family = next(given, None)
+        elif word.startswith("--family="):
+            family = word.split("=", 1)[1]
+        else:
+            rest.append(word)
+    return rest, family
+
+
+def _phase(name: str, rest: list[str]) -> int:
+    if name == "evaluate" and any(word.startswith("--pretrained") for word in rest):
+        return commands.pretrained(rest)
+    given = tyro.cli(PhaseArguments, prog=f"pdvf {name}", args=rest, description=PHASE_HELP[name])
+    _execute(given.run, None, _command(name, rest), (name,), given.quiet, family=given.family)
+    return 0
+
+
+PHASE_HELP = {
+    "train": "Phase 1: PPO policies for every environment.",
+    "collect": "Phase 2: trajectories of every kept policy in every training environment.",
+    "embed": "Phase 2: the dynamics and the policy autoencoder.",
+    "fit": "Phase 3: the value function, with aggregation for it and for the policy decoder.",
+    "evaluate": "Phase 4: one episode in each environment; writes RUN/returns.csv.",
+    "report": "Figures and RUN/report.html.",
+}
+
+
+def _execute(
+    folder: Path,
+    config: Config | None,
+    command: str,
+    phases: Sequence[str],
+    quiet: bool,
+    methods: Sequence[str | Method] | None = None,
+    report: bool = True,
+    family: str | None = None,
+) -> None:
+    """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are.
+
+    What may be refused comes before the folder is made: family, engine and methods.
+    """
+    from pdvf.core.devices import use_all_cores
+    from pdvf.experiment.provenance import changed_since, recorded_cores
+
+    use_all_cores(recorded_cores(folder))
+    from pdvf.experiment import comparison, parts
+    from pdvf.experiment.progress import make_progress
+    from pdvf.experiment.store import RunStore
+    from pdvf.paper import pipeline
+
+    chosen = None if methods is None else comparison.find_methods(methods)
+    store = None
+    if config is None:
+        store = RunStore.open(folder, family=family)
+        config = from_dict(store.config)
+    if (chosen or parts.REPORT not in phases[:1]) and (change := changed_since(folder)):
+        print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
+    problem = pipeline.Problem(config)
+    if chosen is not None:
+        chosen = comparison.suited(chosen, problem, bool(methods))
+    if store is None:
+        assert problem.engine  # made, or it has raised
+        store = RunStore.create(folder, to_dict(config), command)
+    with store.lock():
+        progress = make_progress(quiet)
+        for name in phases:
+            if name != parts.REPORT:
+                parts.make_phase(store, problem, name, progress)
+        if chosen is not None:
+            comparison.compare(store, problem, chosen, progress)
+            comparison.write_returns(store, problem)
+        if report and (chosen is not None or parts.REPORT in phases):
+            from pdvf.reports import write_report
+
+            print(f"report: {write_report(store)}")
+
+
+def _list(rest: list[str]) -> int:
+    if rest and rest[0] not in ("-h", "--help"):
+        raise ConfigError(f"`pdvf list` takes no arguments, given: {' '.join(rest)}")
+    from pdvf.methods import METHODS
+
+    for title, entries in (
+        ("families", FAMILIES),
+        ("presets", PRESETS),
+        ("methods", {name: method.text for name, method in METHODS.items()}),
+    ):
+        print(f"{title}:")
+        for name, text in entries.items():
+            print(f"  {name:<13} {text}")
+    return 0
+
+
+def _option(arguments: list[str], name: str) -> str | None:
+    """The value of `--name value` or `--name=value`."""
+    for i, word in enumerate(arguments):
+        if word == name and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if word.startswith(name + "="):
+            return word.split("=", 1)[1]
+    return None
+
+
+def _command(command: str, rest: list[str]) -> str:
+    return shlex.join(["pdvf", command, *rest])

@@ -1,0 +1,149 @@
+"""The configuration of a run: its options together, from and to plain data.
+
+Defaults are the paper's; the presets (`presets.py`) say only where they differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import tyro.conf
+
+from pdvf.config.options import (
+    AutoencoderOptions,
+    BaselineOptions,
+    CollectOptions,
+    EvaluateOptions,
+    ImagineOptions,
+    PlusOptions,
+    PolicyAutoencoderOptions,
+    PPOOptions,
+    ValueOptions,
+)
+from pdvf.core.validation import ConfigError as ConfigError
+from pdvf.core.validation import positive as _positive
+from pdvf.core.validation import require as _require
+from pdvf.families import loading as targets
+from pdvf.families.options import AntLegsOptions, AntWindOptions, OwnOptions, SpaceshipOptions, SwimmerOptions
+
+EnvironmentOptions = SpaceshipOptions | SwimmerOptions | AntWindOptions | AntLegsOptions | OwnOptions
+"""Constants of a family."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides the result of a run."""
+
+    family: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress] = "spaceship"
+    """The family of environments."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    policy_seeds: int = 5
+    """PPO policies trained in each environment."""
+    model_seeds: int = 5
+    """Models (autoencoders and value function) trained on the data of these policies."""
+    environment: EnvironmentOptions = field(default_factory=SpaceshipOptions)
+    engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
+    """What simulates: native JAX, Python on the host, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an
+    NVIDIA GPU."""
+    ppo: PPOOptions = field(default_factory=PPOOptions)
+    collect: CollectOptions = field(default_factory=CollectOptions)
+    dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
+    policy: PolicyAutoencoderOptions = field(default_factory=PolicyAutoencoderOptions)
+    value: ValueOptions = field(default_factory=ValueOptions)
+    evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
+    baselines: BaselineOptions = field(default_factory=BaselineOptions)
+    plus: PlusOptions = field(default_factory=PlusOptions)
+    imagine: ImagineOptions = field(default_factory=ImagineOptions)
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
+        _positive(self, "policy_seeds", "model_seeds")
+        expected = ENVIRONMENT_OPTIONS.get(self.family)
+        _require(
+            expected is None or type(self.environment) is expected,
+            "environment",
+            type(self.environment).__name__,
+            f"{expected and expected.__name__}, the options of {self.family}",
+        )
+        probe, kept = self.environment.probe_steps, self.collect.steps
+        _require(
+            kept == 0 or probe < kept <= self.environment.horizon,
+            "collect.steps",
+            kept,
+            f"0 or from probe_steps + 1 = {probe + 1} to horizon = {self.environment.horizon}",
+        )
+        if expected is None:
+            return  # what suits a family of the user's own is known when it is made
+        engines = ("auto", "native") if self.family == "spaceship" else ("auto", "c", "mjx", "warp")
+        _require(self.engine in engines, f"engine of {self.family}", self.engine, f"one of {', '.join(engines)}")
+
+
+ENVIRONMENT_OPTIONS: dict[str, type] = {
+    "spaceship": SpaceshipOptions,
+    "swimmer": SwimmerOptions,
+    "ant-wind": AntWindOptions,
+    "ant-legs": AntLegsOptions,
+}
+
+
+def environment_options(family: str) -> EnvironmentOptions:
+    """The usual constants of a family; for one of the user's own, what it says of itself."""
+    if family in ENVIRONMENT_OPTIONS:
+        return ENVIRONMENT_OPTIONS[family]()
+    own = targets.load(family)
+    return OwnOptions(int(own.horizon), int(own.probe_steps))
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """A configuration as plain data for JSON."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def from_dict(data: dict[str, Any]) -> Config:
+    """The configuration that `to_dict` wrote; unknown or missing options fail."""
+    family = data.get("family")
+    _require(isinstance(family, str), "family", family, "the name of a family")
+    usual = vars(Config(family=str(family), environment=environment_options(str(family))))
+    _same_names("configuration", data, usual)
+    values = dict(data)
+    for name, default in usual.items():
+        if not dataclasses.is_dataclass(default):
+            _same_type(name, data[name], default)
+            continue
+        _require(isinstance(data[name], dict), name, data[name], "an object with its options")
+        _same_names(name, data[name], vars(default))
+        for option, value in data[name].items():
+            _same_type(f"{name}.{option}", value, getattr(default, option))
+        values[name] = type(default)(**{k: _tuples(v) for k, v in data[name].items()})
+    return Config(**values)
+
+
+def _same_names(where: str, given: Any, expected: Any) -> None:
+    unknown, missing = sorted(set(given) - set(expected)), sorted(set(expected) - set(given))
+    _require(not unknown, f"option of {where}", ", ".join(unknown), "only options this version knows")
+    _require(not missing, f"{where} without option", ", ".join(missing), "every option this version knows")
+
+
+def _same_type(name: str, given: Any, default: Any) -> None:
+    """Raises unless a value from JSON is of the kind of an option's default."""
+    if isinstance(default, tuple):
+        fits = isinstance(given, list) and len(given) == len(default)
+        _require(fits, name, given, f"a list of {len(default)}")
+        for value, part in zip(given, default, strict=True):
+            _same_type(name, value, part)
+        return
+    kinds, words = {
+        bool: ((bool,), "true or false"),
+        int: ((int,), "a whole number"),
+        float: ((int, float), "a number"),
+        str: ((str,), "text"),
+    }[type(default)]
+    _require(type(given) in kinds, name, given, words)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,322 @@
+"""Options of the phases and of the methods, checked when they are made; the defaults are the paper's."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from pdvf.core.validation import positive as _positive
+from pdvf.core.validation import require as _require
+
+
+@dataclass(frozen=True)
+class PPOOptions:
+    """Reinforcement learning phase (section 3.2, appendices A.3, B and C)."""
+
+    steps: int = 3_000_000
+    """Environment steps per policy."""
+    environments: int = 16
+    """Copies of the environment that one policy plays at once."""
+    rollout: int = 128
+    """Steps of each copy between two updates; environments * rollout is the paper's 2048."""
+    epochs: int = 10
+    """Passes over the data of one update."""
+    minibatches: int = 32
+    """Minibatches of one pass."""
+    learning_rate: float = 3e-4
+    """Adam's step size at the start; it falls linearly to 0."""
+    discount: float = 0.99
+    """Gamma."""
+    gae_lambda: float = 0.95
+    """Lambda of the generalised advantage estimator."""
+    clip: float = 0.2
+    """Clipping of the probability ratio."""
+    value_coefficient: float = 0.5
+    """Weight of the critic's loss."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    max_gradient_norm: float = 0.5
+    """Gradients are clipped to this norm."""
+    hidden: int = 64
+    """Width of the two hidden layers of actor and critic."""
+    normalise_observations: bool = False
+    """Scale observations by the mean and spread of all that a policy has seen, instead of by their bounds."""
+    normalise_rewards: bool = False
+    """Divide rewards by the spread of the discounted returns so far."""
+    stagger: bool = False
+    """Let the first episodes of the copies end at different times, so that not all end at once ever after."""
+    checkpoints: int = 8
+    """Policies kept along the training of each run; the last is the finished one."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "steps", "environments", "rollout", "epochs", "minibatches", "learning_rate", "hidden")
+        _positive(self, "checkpoints", "clip", "max_gradient_norm")
+        _require(0 < self.discount <= 1, "ppo.discount", self.discount, "above 0 and at most 1")
+        _require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "between 0 and 1")
+        batch = self.environments * self.rollout
+        _require(
+            batch % self.minibatches == 0,
+            "ppo.minibatches",
+            self.minibatches,
+            f"a divisor of environments * rollout = {batch}",
+        )
+        _require(
+            self.steps >= batch * self.checkpoints,
+            "ppo.steps",
+            self.steps,
+            f"at least environments * rollout * checkpoints = {batch * self.checkpoints}",
+        )
+
+    @property
+    def updates_per_checkpoint(self) -> int:
+        """Updates between two kept checkpoints."""
+        return self.steps // (self.environments * self.rollout * self.checkpoints)
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """Trajectories for the self-supervised phase (appendix B)."""
+
+    episodes: int = 24
+    """Episodes of each kept checkpoint in each training environment; half train, half are held out.
+    Eight checkpoints of 24 or 25 episodes are the paper's 200 a policy."""
+    steps: int = 0
+    """Steps kept of an episode: the first N_d and others drawn at random. 0 keeps all."""
+
+    def __post_init__(self) -> None:
+        _require(self.steps >= 0, "collect.steps", self.steps, "at least 0 (0 keeps every step)")
+        _require(
+            self.episodes >= 2 and self.episodes % 2 == 0,
+            "collect.episodes",
+            self.episodes,
+            "an even number of at least 2 (half train, half are held out)",
+        )
+
+
+@dataclass(frozen=True)
+class AutoencoderOptions:
+    """One autoencoder of the self-supervised phase (section 3.3, appendices A.1 and C)."""
+
+    embedding: int = 8
+    """Dimensions of the embedding."""
+    model: int = 64
+    """Width of the set transformer, d_model."""
+    dropout: float = 0.1
+    """Dropout of the encoder's sublayers."""
+    decoder: int = 128
+    """Width of the decoder's two hidden layers."""
+    epochs: int = 200
+    """Passes over the training trajectories."""
+    batch: int = 2048
+    """Trajectories in a gradient step."""
+    learning_rate: float = 1e-3
+    """Adam's largest step size; it falls to 0 along a cosine."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "embedding", "model", "decoder", "epochs", "batch", "learning_rate")
+        _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
+        _require(self.embedding >= 2, "embedding", self.embedding, "at least 2 (unit vectors need two)")
+
+
+@dataclass(frozen=True)
+class PolicyAutoencoderOptions(AutoencoderOptions):
+    """The policy autoencoder, which reads whole episodes."""
+
+    noise: float = 0.1
+    """Standard deviation of noise on each component of the embedding while the decoder learns."""
+    set_size: int = 50
+    """Most state-action pairs of an episode that the encoder reads (a random subset when there are more)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive(self, "set_size")
+        _require(self.noise >= 0, "noise", self.noise, "at least 0")
+
+
+@dataclass(frozen=True)
+class ValueOptions:
+    """Supervised phase (section 3.4, appendices A.2, B and C)."""
+
+    members: int = 5
+    """Quadratic forms that are trained side by side and averaged; their mean is a quadratic form again."""
+    hidden: int = 64
+    """Width of the two hidden layers of the network for L."""
+    epochs: int = 200
+    """Passes over the data before aggregation."""
+    stages: int = 20
+    """Stages of aggregation for the value function."""
+    stage_epochs: int = 100
+    """Passes over the data in each stage."""
+    batch: int = 4096
+    """Pairs of policy and environment in a gradient step."""
+    learning_rate: float = 5e-3
+    """Adam's largest step size."""
+    interpolations: int = 4500
+    """Extra policy embeddings between those of two training policies, scored before training."""
+    uniform: int = 1500
+    """Extra policy embeddings drawn uniformly from the sphere, scored before training."""
+    probes: int = 16
+    """Optimal embeddings played for each training environment in a stage, each from a noisy probe of its own."""
+    jitter: float = 0.1
+    """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
+    own_environment: float = 0.75
+    """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
+    own_range: bool = False
+    """Scale returns to [0, 1] within each training environment, instead of over all of them together."""
+    power: float = 1.0
+    """Returns, scaled to [0, 1], are raised to this power for W: above 1 it tells good policies apart better."""
+    high_return: float = 0.9
+    """Scaled returns above this are fitted from both sides ..."""
+    underestimation: float = 0.05
+    """... below it, an underestimate weighs only this much: only an overestimate can mislead the choice."""
+    snapshots: int = 5
+    """Stages with the lowest held-out loss whose quadratic forms are averaged in the end."""
+    anchor: float = 0.0
+    """Share of A(s0, z_d) that is taken from A in the training environments near z_d when a policy is chosen."""
+    anchor_width: float = 0.3
+    """How near: the standard deviation of their weights around z_d."""
+    decoder_rounds: int = 5
+    """Rounds of aggregation for the policy decoder."""
+    decoder_epochs: int = 200
+    """Passes over the data in each of those rounds."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "members", "hidden", "epochs", "stage_epochs", "batch", "learning_rate", "probes", "snapshots")
+        _positive(self, "power", "anchor_width")
+        _require(self.batch >= 2, "value.batch", self.batch, "at least 2 (half original data, half aggregated)")
+        for name in ("own_environment", "anchor", "high_return", "underestimation"):
+            _require(0 <= getattr(self, name) <= 1, f"value.{name}", getattr(self, name), "between 0 and 1")
+        for name in ("stages", "interpolations", "uniform", "decoder_rounds", "jitter"):
+            _require(getattr(self, name) >= 0, f"value.{name}", getattr(self, name), "at least 0")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Evaluation phase (section 3.5, appendix E)."""
+
+    episodes: int = 10
+    """Episodes of each environment and seed."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "episodes")
+
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    """Baselines and ablations (section 4.3, appendices A.3 and C)."""
+
+    steps: int = 0
+    """Environment steps of each policy that a baseline trains; 0 for as many as `ppo.steps`."""
+    environments: int = 0
+    """Copies of the environment that one policy of PPOall, PPOdyn, Kmeans or Oracle plays at once; 0 for as many as
+    `ppo.environments`. These methods train few policies: a GPU wants more copies of each than in phase 1."""
+    rollout: int = 0
+    """Steps of each copy between two updates, also of MAML's; 0 for as many as `ppo.rollout`."""
+    clusters: int = 5
+    """K of Kmeans."""
+    meta_batch: int = 20
+    """MAML: environments whose episodes are played at once."""
+    meta_batches: int = 10
+    """MAML: minibatches of one pass over them."""
+    meta_step: float = 0.1
+    """MAML: size of the gradient step at test time before training; it is learned, one for each unit."""
+    recurrent_environments: int = 64
+    """RL2: episodes played at once; few and long sequences would leave most of a machine idle."""
+    recurrent_rollout: int = 64
+    """RL2: steps of each between two updates, through which gradients flow back."""
+    recurrent_minibatches: int = 4
+    """RL2: minibatches of one pass, each of whole sequences."""
+    history: int = 16
+    """RMA: most recent transitions from which the context is estimated."""
+    estimation_rounds: int = 3
+    """RMA: rounds of playing and regression; the first is played with the true context, the others with estimates."""
+    estimation_updates: int = 2000
+    """RMA: gradient steps of the regression in each round."""
+
+    def __post_init__(self) -> None:
+        as_ppo = ("steps", "environments", "rollout")
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in as_ppo))
+        for name in as_ppo:
+            given = getattr(self, name)
+            _require(given >= 0, f"baselines.{name}", given, f"at least 0 (0 for as many as ppo.{name})")
+        _require(
+            self.meta_batch % self.meta_batches == 0,
+            "baselines.meta_batches",
+            self.meta_batches,
+            f"a divisor of meta_batch = {self.meta_batch}",
+        )
+        _require(
+            self.recurrent_environments % self.recurrent_minibatches == 0,
+            "baselines.recurrent_minibatches",
+            self.recurrent_minibatches,
+            f"a divisor of recurrent_environments = {self.recurrent_environments}",
+        )
+
+
+@dataclass(frozen=True)
+class PlusOptions:
+    """PD-VF-plus: what decides between policies (ours)."""
+
+    by: Literal["imagination", "experience"] = "imagination"
+    """Imagination: embeddings are tried in a learned model of the dynamics (options `imagine`). Experience: of the
+    finished policies of phase 1, the one that did best in the training environments whose z_d is near."""
+    episodes: int = 4
+    """Experience: episodes that each policy plays in each training environment."""
+    still: bool = False
+    """Experience: the probing steps are spent doing nothing, and a linear discriminant of what happens then tells
+    environments apart, in place of z_d: for what is hidden and weak, which z_d does not show."""
+    width: float = 0.0
+    """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes that
+    under which the returns in the training environments are likeliest."""
+    generalist: bool = False
+    """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, or an action
+    that keeps it away from the end of the task does. It goes on unless another promises `patience` times its reward."""
+    patience: float = 1.5
+    """How many times."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "episodes")
+        _require(self.width >= 0, "plus.width", self.width, "at least 0 (0 for the likeliest)")
+        _require(self.patience >= 1, "plus.patience", self.patience, "at least 1")
+        _require(self.by in ("imagination", "experience"), "plus.by", self.by, "imagination or experience")
+        _require(not (self.still and self.generalist), "plus.still", self.still, "False where plus.generalist probes")
+
+
+@dataclass(frozen=True)
+class ImagineOptions:
+    """PD-VF-plus by imagination: candidates are tried in a learned model of the dynamics (ours)."""
+
+    members: int = 3
+    """Models of the dynamics, whose imagined returns are averaged."""
+    hidden_numbers: int = 3
+    """Numbers that a model infers of an episode's dynamics."""
+    width: int = 128
+    """Width of the two hidden layers of a model."""
+    updates: int = 4000
+    """Gradient steps of a model."""
+    batch: int = 256
+    """Episodes in a gradient step."""
+    learning_rate: float = 3e-3
+    """Adam's largest step size."""
+    candidates: int = 2000
+    """Policy embeddings that may be chosen: half of training policies, half between two of them."""
+    favourites: int = 256
+    """Of these, so many that W rates highest are imagined, beside its optimum."""
+    rounds: int = 4
+    """After these, as many embeddings around the best one are imagined, in each of so many rounds."""
+    move: float = 0.2
+    """Standard deviation of each component's move from the best one in the first round; it halves every round."""
+    renewed: int = 0
+    """Embeddings around the acting one that are imagined at every later step, from where the episode is by then and
+    under what it has shown by then; 0 keeps the first choice. Each is imagined for `steps`: dear where episodes are
+    long."""
+    steps: int = 0
+    """Steps that are imagined; 0 for the rest of the episode."""
+
+    def __post_init__(self) -> None:
+        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in ("steps", "rounds", "renewed")))
+        _require(self.rounds >= 0, "imagine.rounds", self.rounds, "at least 0")
+        most = self.rounds * self.favourites
+        _require(0 <= self.renewed <= most, "imagine.renewed", self.renewed, f"from 0 to rounds * favourites = {most}")
+        _require(self.steps >= 0, "imagine.steps", self.steps, "at least 0 (0 for the rest of the episode)")

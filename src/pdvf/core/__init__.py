@@ -1,0 +1,1 @@
+"""Arrays, networks, fitting, devices, processes: knows nothing of families, methods or runs."""

@@ -1,0 +1,1 @@
+"""Trained models to take away: export, a runtime without JAX, models that come with the package."""

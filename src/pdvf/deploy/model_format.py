@@ -1,0 +1,244 @@
+"""The file of a trained PD-VF: what it holds, and the checks that it passes before anything is computed with it.
+
+A safetensors file with float32 tensors and one entry of metadata, `about`: JSON with the fields of `FIELDS`, and
+`sha256` over everything. `expected_shapes` says which tensors belong to an `about`. NumPy and safetensors only.
+
+The limits below are far from any trained model. They are such that nothing overflows in `pdvf.deploy.runtime`,
+whatever the observation: a file that is accepted gives finite actions inside its bounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import reprlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = "pdvf-adapter"
+VERSION = 2
+MAX_BYTES = 2**30
+MAX_ABOUT = 2**20  # characters
+MAX_SIZE = 4096  # of an observation, an action or a layer
+MAX_WEIGHT = 1e4
+Weights = dict[str, np.ndarray]
+
+
+class AdapterError(ValueError):
+    """A file or an observation that cannot be used; the message says what was given and what was expected."""
+
+
+def _whole(low: int, high: int) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: type(x) is int and low <= x <= high, f"a whole number from {low} to {high}"
+
+
+def _number(low: float, high: float) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: type(x) in (int, float) and low <= x <= high, f"a number from {low:g} to {high:g}"
+
+
+def _list(check: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: isinstance(x, list) and all(map(check[0], x)), f"a list, each {check[1]}"
+
+
+FIELDS = {
+    "family": (lambda x: isinstance(x, str) and 0 < len(x) <= 200 and x.isprintable(), "a name"),
+    "observation": _whole(1, MAX_SIZE),
+    "action": _whole(1, MAX_SIZE),
+    "action_low": _list(_number(-1e30, 1e30)),
+    "action_high": _list(_number(-1e30, 1e30)),
+    "control_step": (lambda x: x is None or _number(1e-9, 1e9)[0](x), "a number of seconds, or null"),
+    "probe_steps": _whole(1, 1000),
+    "anchor": _number(0, 1),
+    "anchor_width": _number(1e-6, 1e6),
+    "anchors": _whole(1, 8),
+    "sizes": (lambda x: isinstance(x, dict) and x.keys() == SIZES.keys(), "a table of the sizes of all parts"),
+}
+SIZES = {
+    "z_d": _whole(1, MAX_SIZE),
+    "z_pi": _whole(1, 64),
+    "environments": _whole(1, MAX_SIZE),
+    "members": _whole(1, 1024),
+    "probe": _whole(1, MAX_SIZE),
+    "encoder": _whole(1, MAX_SIZE),
+    "decoder": _whole(1, MAX_SIZE),
+    "value": _whole(1, MAX_SIZE),
+}
+
+
+def expected_shapes(about: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor."""
+    o, a, sizes = about["observation"], about["action"], about["sizes"]
+    z_d, z_pi, environments, members = (sizes[name] for name in ("z_d", "z_pi", "environments", "members"))
+    probe, encoder, decoder, value = (sizes[name] for name in ("probe", "encoder", "decoder", "value"))
+    layers: dict[str, tuple[int, ...]] = {
+        "probe.layers.0": (probe, o),
+        "probe.layers.1": (probe, probe),
+        "probe.layers.2": (a, probe),
+        "encoder.element": (encoder, 2 * o + a),
+        **{f"encoder.{name}": (encoder, encoder) for name in ("query", "key", "value", "output")},
+        "encoder.feed_forward.0": (encoder, encoder),
+        "encoder.feed_forward.1": (encoder, encoder),
+        "encoder.embedding": (z_d, encoder),
+        "decoder.layers.0": (decoder, o + z_pi * (z_pi + 1) // 2),
+        "decoder.layers.1": (decoder, decoder),
+        "decoder.layers.2": (a, decoder),
+        "value.first": (members, value, o + z_d),
+        "value.second": (members, value, value),
+        "value.third": (members, z_pi**2, value),
+    }
+    scalers = ("probe.observation", "dynamics.observation", "dynamics.change", "decoder.observation")
+    return {
+        **{f"{name}.weight": shape for name, shape in layers.items()},
+        **{f"{name}.bias": shape[:-1] for name, shape in layers.items()},
+        **{f"encoder.norms.{i}.{field}": (encoder,) for i in range(2) for field in ("weight", "bias")},
+        **{f"{name}.{field}": (o,) for name in (*scalers, "value.observation") for field in ("centre", "width")},
+        "scale.low": (environments,),
+        "scale.high": (environments,),
+        "scale.power": (),
+        "train_z_d": (environments, z_d),
+        "familiar": (),
+    }
+
+
+def bounds(about: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest action [a]: the float32 numbers nearest to the bounds that are not outside them."""
+    pairs = ((about["action_low"], np.inf), (about["action_high"], -np.inf))
+    inside = []
+    for values, inwards in pairs:
+        exact = np.array(values, np.float64)
+        near = exact.astype(np.float32)
+        outside = near < exact if inwards > 0 else near > exact
+        inside.append(np.where(outside, np.nextafter(near, np.float32(inwards)), near))
+    return inside[0], inside[1]
+
+
+def check(about: Any, weights: Weights) -> None:
+    """Raises AdapterError unless the runtime can act with these."""
+    check_about(about)
+    check_weights(about, weights)
+
+
+def check_about(about: Any) -> None:
+    """Every field of a header: its type and range."""
+    known = about if isinstance(about, dict) else {}
+    if known.get("format") != FORMAT or not _whole(VERSION, VERSION)[0](known.get("version")):
+        given = f"format {reprlib.repr(known.get('format'))} version {reprlib.repr(known.get('version'))}"
+        raise AdapterError(f"has {given}, expected {FORMAT!r} version {VERSION}: export it again")
+    for name, (is_right, expected) in FIELDS.items():
+        _require(is_right(about.get(name)), name, about.get(name), expected)
+    for name, (is_right, expected) in SIZES.items():
+        _require(is_right(about["sizes"][name]), f"sizes.{name}", about["sizes"][name], expected)
+    size = about["action"]
+    for name in ("action_low", "action_high"):
+        _require(len(about[name]) == size, name, about[name], f"{size} numbers, one for each component of an action")
+    low, high = bounds(about)
+    _require(bool((low < high).all()), "action_low", about["action_low"], f"less than {about['action_high']}")
+    measured = about.get("measured", {})
+    is_table = isinstance(measured, dict) and all(map(_number(-1e30, 1e30)[0], measured.values()))
+    _require(is_table, "measured", measured, "a table of returns")
+    for name in sorted(about.keys() - FIELDS.keys() - {"measured"}):
+        value = about[name]
+        is_plain = value is None or isinstance(value, str | bool | int)
+        is_plain |= isinstance(value, float) and math.isfinite(value)
+        _require(is_plain, reprlib.repr(name), value, "text or a finite number")
+
+
+def check_weights(about: Mapping[str, Any], weights: Weights) -> None:
+    """Names, shapes, types and range of all tensors, for a header that has been checked."""
+    expected = expected_shapes(about)
+    if weights.keys() != expected.keys():
+        missing, unknown = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
+        raise AdapterError(f"lacks the tensors {reprlib.repr(missing)} and has {reprlib.repr(unknown)} besides")
+    for name, shape in expected.items():
+        given = weights[name]
+        if given.shape != shape or given.dtype != np.float32:
+            raise AdapterError(f"has {name} of shape {given.shape} {given.dtype}, expected {shape} float32")
+        low, high = _range(name)
+        if not (np.all(given >= low) and np.all(given <= high)):  # so that NaN is refused
+            raise AdapterError(f"has {name} that is not finite or out of range, expected {low:g} to {high:g}")
+
+
+def sign(about: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 over the header, less the checksum in it, and all tensors by name."""
+    signed = {name: value for name, value in about.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode())
+    for name in sorted(weights):
+        array = np.ascontiguousarray(weights[name])
+        digest.update(f"\0{name}\0{array.dtype}{weights[name].shape}\0".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def pack(about: Mapping[str, Any], weights: Weights) -> bytes:
+    """The file, signed and not checked."""
+    from safetensors.numpy import save
+
+    return save(weights, metadata={"about": json.dumps({**about, "sha256": sign(about, weights)})})
+
+
+def read(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Weights]:
+    """Header and tensors of a file, checked."""
+    from safetensors import SafetensorError, safe_open
+
+    if not isinstance(file, str | os.PathLike):
+        raise AdapterError(f"the file is given as {type(file).__name__}, expected a path")
+    path = Path(file)
+    try:
+        if not path.is_file():
+            raise AdapterError("is not there, expected a file made by `pdvf export RUN FILE`")
+        if path.stat().st_size > MAX_BYTES:
+            raise AdapterError(f"has {path.stat().st_size} bytes, expected at most {MAX_BYTES}: export it again")
+        with safe_open(str(path), framework="numpy") as opened:
+            about = _parse((opened.metadata() or {}).get("about", "{}"))
+            check_about(about)
+            names = opened.keys()
+            types = {name: opened.get_slice(name).get_dtype() for name in names}
+            other = {name: kind for name, kind in types.items() if kind != "F32"}
+            if other:
+                raise AdapterError(f"has tensors of another type: {reprlib.repr(other)}, expected float32")
+            weights = {name: opened.get_tensor(name) for name in names}
+        check_weights(about, weights)
+        if about.get("sha256") != sign(about, weights):
+            raise AdapterError("was altered: its checksum is another one; copy or export it again")
+    except AdapterError as error:
+        raise AdapterError(f"{path} {error}") from None
+    except (SafetensorError, OSError) as error:
+        raise AdapterError(f"{path} cannot be read ({error}), expected a file made by `pdvf export`") from error
+    return about, weights
+
+
+def _parse(text: str) -> Any:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a field that is there twice")
+        return dict(pairs)
+
+    if len(text) > MAX_ABOUT:
+        raise AdapterError(f"has a header of {len(text)} characters, expected at most {MAX_ABOUT}: export it again")
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        reason = "too deeply nested" if isinstance(error, RecursionError) else error
+        raise AdapterError(f"cannot be read: its header is no JSON of ours ({reason}); export it again") from None
+
+
+def _require(holds: bool, name: str, given: Any, expected: str) -> None:
+    if not holds:
+        raise AdapterError(f"has {name} = {reprlib.repr(given)}, expected {expected}: export it again")
+
+
+def _range(name: str) -> tuple[float, float]:
+    """Least and greatest number in a tensor."""
+    largest = float(np.finfo(np.float32).max)
+    if name.endswith(".width"):  # they are divided by, as is `familiar`
+        return float(np.finfo(np.float32).tiny), largest
+    if name.endswith(".centre") or name in ("scale.low", "scale.high"):
+        return -largest, largest
+    if name == "scale.power":
+        return 0.1, 100.0
+    return (1e-6, MAX_WEIGHT) if name == "familiar" else (-MAX_WEIGHT, MAX_WEIGHT)

@@ -1,0 +1,122 @@
+"""Plays a trained PD-VF from one file, on any computer: `pdvf evaluate --pretrained FILE`.
+
+Everything that adapts is `pdvf.deploy.runtime`; the environments are Gymnasium's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+import scipy.stats
+
+from pdvf.config import environment_options
+from pdvf.core.validation import ConfigError
+from pdvf.deploy.runtime import Adapter, AdapterError
+from pdvf.families import make_family
+
+IDS = {
+    "spaceship": "pdvf/Spaceship-v0",
+    "swimmer": "pdvf/Swimmer-v0",
+    "ant-wind": "pdvf/AntWind-v0",
+    "ant-legs": "pdvf/AntLegs-v0",
+}
+MODELS = Path(__file__).parent / "models"
+
+
+class Played(NamedTuple):
+    """Returns [J] in one test environment, and what the run that made the model measured there, if it is known."""
+
+    environment: int
+    returns: np.ndarray
+    measured: float | None
+    predicted: float
+    unlike: float  # `Adapter.out_of_distribution` of the last episode
+
+
+def find(name: str) -> Path:
+    """A file, or a model that comes with the package."""
+    if Path(name).is_file():
+        return Path(name)
+    packed = {file.stem: file for file in sorted(MODELS.glob("*.pdvf"))}
+    if name not in packed:
+        known = f"or one of: {', '.join(packed)}" if packed else "(no models come with this version)"
+        raise ConfigError(f"--pretrained is {name!r}, expected a file made by `pdvf export` {known}")
+    return packed[name]
+
+
+def play(file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
+    """The family of a model, and its episodes in each of the test environments."""
+    try:
+        return _play(Adapter.load(file), file, episodes, seed)
+    except AdapterError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _play(adapter: Adapter, file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
+    family = adapter.about["family"]
+    if family not in IDS:
+        raise ConfigError(f"{file} is for the family {family!r}, expected one of: {', '.join(IDS)}")
+
+    measured = adapter.about.get("measured", {})
+    found = []
+    for number in make_family(family, environment_options(family)).test(seed=0).numbers:
+        env = gymnasium.make(IDS[family], context=number)
+        given, expected = (adapter.observation_size, adapter.action_size), _sizes(env)
+        if given != expected:
+            raise ConfigError(f"{file} is for observation and action of sizes {given}, expected {expected}")
+        returns = np.array([_episode(adapter, env, seed + j) for j in range(episodes)])
+        known = measured.get(str(number))
+        found.append(Played(number, returns, known, adapter.predicted_return, adapter.out_of_distribution))
+        env.close()
+    return family, found
+
+
+def _sizes(env: gymnasium.Env) -> tuple[int, int]:
+    assert env.observation_space.shape is not None
+    assert env.action_space.shape is not None
+    return env.observation_space.shape[0], env.action_space.shape[0]
+
+
+def _episode(adapter: Adapter, env: gymnasium.Env, seed: int) -> float:
+    observation, _ = env.reset(seed=seed)
+    adapter.reset(observation)
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(adapter.act(observation))
+        total, over = total + float(reward), terminated or truncated
+    return total
+
+
+def table(family: str, played: list[Played]) -> str:
+    """For people."""
+    lines = [f"{family}: one adapted episode at a time, in environments that the model was not trained in"]
+    lines.append(_row("environment", "mean return", "95 % interval", "in its run", "predicted", "unlike"))
+    for one in played:
+        known = "" if one.measured is None else f"{one.measured:.4g}"
+        mean, between = f"{one.returns.mean():.4g}", interval([one])
+        lines.append(_row(str(one.environment), mean, between, known, f"{one.predicted:.4g}", f"{one.unlike:.2f}"))
+    known = [one.measured for one in played if one.measured is not None]
+    its_run = f"{np.mean(known):.4g}" if len(known) == len(played) else ""
+    mean = f"{np.mean([one.returns.mean() for one in played]):.4g}"
+    lines.append(_row("mean", mean, interval(played), its_run, "", "").rstrip())
+    return "\n".join(lines)
+
+
+def interval(played: list[Played]) -> str:
+    """Of the mean over environments, where only episodes are drawn: it is this model's; nothing for one episode."""
+    counts = np.array([len(one.returns) for one in played])
+    if np.min(counts) < 2:
+        return "-"
+    variances = np.array([np.var(one.returns, ddof=1) for one in played]) / counts
+    total = np.sum(variances)
+    freedom = total**2 / np.sum(variances**2 / (counts - 1)) if total > 0 else 1.0  # Welch and Satterthwaite
+    error = np.sqrt(total) / len(played) * scipy.stats.t.ppf(0.975, freedom)
+    mean = np.mean([one.returns.mean() for one in played])
+    return f"[{mean - error:.4g}, {mean + error:.4g}]"
+
+
+def _row(*cells: str) -> str:
+    return "  " + " ".join(f"{cell:>{width}}" for cell, width in zip(cells, (11, 12, 18, 11, 10, 7), strict=True))

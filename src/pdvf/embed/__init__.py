@@ -1,1 +1,0 @@
-"""Embeddings of policies and of dynamics (section 3.3)."""

@@ -1,0 +1,350 @@
+"""Gymnasium interface: any native family as an environment, and many of its environments as one vector.
+
+    gymnasium.make("pdvf/Spaceship-v0", context=17)
+    gymnasium.make_vec("pdvf/Spaceship-v0", num_envs=3, context=[1, 17, {"angle": 1.0}])
+
+Observations and actions are in physical units. The hidden context is in `info`, never in the observation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from pdvf.config import SpaceshipOptions
+from pdvf.core.arrays import Array, Box
+from pdvf.families.base import NativeFamily, State
+from pdvf.families.spaceship import Spaceship
+
+Context = int | Mapping[str, float]
+"""An environment's number as in the paper, or a hidden context by name."""
+Draw = Callable[[np.ndarray, State, np.ndarray], np.ndarray]
+"""From a context [c], a state and the observations so far [t, o] to a picture [height, width, 3] of bytes."""
+
+
+class _Compiled(NamedTuple):
+    """A family's functions, compiled once: for one environment, and for n."""
+
+    reset: Callable[..., tuple[State, Array]]
+    step: Callable[..., tuple[State, Array, Array, Array]]
+    reset_many: Callable[..., tuple[State, Array]]
+    step_many: Callable[..., tuple[State, Array, Array, Array, Array, Array]]
+
+
+@lru_cache(maxsize=64)
+def _compiled(family: NativeFamily) -> _Compiled:
+    def reset(context: Array, seed: Array) -> tuple[State, Array]:
+        state = family.initial_state(jax.random.key(seed), context)
+        return state, family.observe(state)
+
+    def step(context: Array, state: State, action: Array) -> tuple[State, Array, Array, Array]:
+        state, reward, terminated = family.transition(context, state, action)
+        return state, family.observe(state), reward, terminated
+
+    def step_many(contexts: Array, states: State, times: Array, over: Array, seeds: Array, actions: Array):
+        """Steps the environments that go on and restarts those whose episode is over [n]."""
+        states, observations, rewards, terminated = jax.vmap(step)(contexts, states, actions)
+        fresh, fresh_observations = jax.vmap(reset)(contexts, seeds)
+        states, observations = jax.tree.map(
+            lambda a, b: jnp.where(over.reshape(over.shape + (1,) * (a.ndim - 1)), a, b),
+            (fresh, fresh_observations),
+            (states, observations),
+        )
+        times = jnp.where(over, 0, times + 1)
+        terminated = terminated & ~over
+        truncated = (times >= family.horizon) & ~terminated
+        return states, times, observations, jnp.where(over, 0.0, rewards), terminated, truncated
+
+    return _Compiled(jax.jit(reset), jax.jit(step), jax.jit(jax.vmap(reset)), jax.jit(step_many))
+
+
+class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """One environment of a family.
+
+    An episode is `terminated` when the family says so and `truncated` when the horizon comes before that.
+    `split_seed` is the seed of the splits, for families that draw the contexts of their environments.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+
+    def __init__(
+        self,
+        family: NativeFamily,
+        context: Context,
+        *,
+        split_seed: int = 0,
+        draw: Draw | None = None,
+        render_mode: str | None = None,
+    ):
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and (draw is None or render_mode not in modes):
+            raise ValueError(f"render_mode is {render_mode!r}, expected None or one of {modes}; leave it out")
+        self.family = family
+        self.observation_space, self.action_space = _space(family.observation), _space(family.action)
+        self.render_mode = render_mode
+        self._draw = draw
+        self._number, self._context = _resolve(family, context, split_seed)
+        self._state: State = None
+        self._time = 0
+        self._over = True
+        self._path: list[np.ndarray] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode."""
+        _reject(options)
+        super().reset(seed=seed)
+        self._state, observed = _compiled(self.family).reset(self._context, _draw_seed(self.np_random))
+        self._time, self._over = 0, False
+        observation = np.array(observed)
+        self._path = [observation.copy()]
+        return observation, self._info()
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """One step; actions outside their bounds are the family's business (it clips them)."""
+        if self._over:
+            raise gymnasium.error.ResetNeeded(
+                "step was called before reset or after the end of the episode; call reset first"
+            )
+        action = _checked(action, (self.family.action.size,))
+        self._state, observed, reward, ended = _compiled(self.family).step(self._context, self._state, action)
+        self._time += 1
+        terminated = bool(ended)
+        truncated = self._time >= self.family.horizon and not terminated
+        self._over = terminated or truncated
+        observation = np.array(observed)
+        if self.render_mode is not None:
+            self._path.append(observation.copy())
+        return observation, float(reward), terminated, truncated, self._info()
+
+    def render(self) -> np.ndarray | None:  # type: ignore[override]
+        """The picture [height, width, 3] that the render mode asks for."""
+        if self._draw is None or self.render_mode is None:
+            return None
+        if not self._path:
+            raise gymnasium.error.ResetNeeded("render was called before reset; call reset first")
+        return self._draw(self._context, self._state, np.stack(self._path))
+
+    def _info(self) -> dict[str, Any]:
+        values = zip(self.family.context_names, self._context, strict=True)
+        return {"context": {name: float(value) for name, value in values}, "environment": self._number}
+
+
+class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Environments of a family, each with its own context, stepped by one compiled call.
+
+    The step after the end of an episode ignores the action and starts the next one. Where a context was given
+    by name, `info` has `environment` 0 and `_environment` false.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 (Gymnasium's own declaration)
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        family: NativeFamily,
+        num_envs: int,
+        context: Context | Sequence[Context],
+        *,
+        split_seed: int = 0,
+    ):
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs}, expected a whole number of at least 1")
+        given = list(context) if isinstance(context, list | tuple | np.ndarray) else [context] * num_envs
+        if len(given) != num_envs:
+            raise ValueError(
+                f"context has {len(given)} entries, expected num_envs = {num_envs}; give one for each "
+                "environment, or a single context for all of them"
+            )
+        self.family = family
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = (
+            _space(family.observation),
+            _space(family.action),
+        )
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        resolved = [_resolve(family, one, split_seed) for one in given]
+        self._numbers = np.array([number or 0 for number, _ in resolved])
+        self._numbered = np.array([number is not None for number, _ in resolved])
+        self._contexts = np.stack([one for _, one in resolved])
+        self._states: State = None
+        self._times = np.zeros(num_envs, np.int32)
+        self._over = np.zeros(num_envs, bool)
+        self._generators = [seeding.np_random()[0] for _ in range(num_envs)]
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts all episodes; a seed s means s, s + 1, ... as in Gymnasium's own vector environments."""
+        _reject(options)
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        for i, one in enumerate(_seeds(seed, self.num_envs)):
+            if one is not None:
+                self._generators[i] = seeding.np_random(one)[0]
+        seeds = np.array([_draw_seed(generator) for generator in self._generators])
+        self._states, observations = _compiled(self.family).reset_many(self._contexts, seeds)
+        self._times = np.zeros(self.num_envs, np.int32)
+        self._over = np.zeros(self.num_envs, bool)
+        return np.array(observations), self._info()
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of every environment, or the start of its next episode."""
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("step was called before reset; call reset first")
+        actions = _checked(actions, (self.num_envs, self.family.action.size))
+        seeds = np.zeros(self.num_envs, np.uint32)
+        for i in np.flatnonzero(self._over):
+            seeds[i] = _draw_seed(self._generators[i])
+        self._states, self._times, observations, rewards, terminated, truncated = _compiled(self.family).step_many(
+            self._contexts, self._states, self._times, self._over, seeds, actions
+        )
+        terminated, truncated = np.array(terminated), np.array(truncated)
+        self._over = terminated | truncated
+        return np.array(observations), np.array(rewards, np.float64), terminated, truncated, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        context: dict[str, np.ndarray] = {}
+        for i, name in enumerate(self.family.context_names):
+            context[name] = self._contexts[:, i].astype(np.float64)
+            context[f"_{name}"] = np.ones(self.num_envs, bool)
+        return {
+            "context": context,
+            "_context": np.ones(self.num_envs, bool),
+            "environment": self._numbers.copy(),
+            "_environment": self._numbered.copy(),
+        }
+
+
+class SpaceshipEnv(FamilyEnv):
+    """Entry point of `gymnasium.make("pdvf/Spaceship-v0", context=...)`."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
+
+    def __init__(
+        self,
+        context: Context = 1,
+        options: SpaceshipOptions | None = None,
+        split_seed: int = 0,
+        render_mode: str | None = None,
+    ):
+        family = Spaceship(options or SpaceshipOptions())
+        super().__init__(
+            family,
+            context,
+            split_seed=split_seed,
+            draw=lambda hidden, _, path: draw_room(family, hidden, path),
+            render_mode=render_mode,
+        )
+
+
+class SpaceshipVectorEnv(FamilyVectorEnv):
+    """Entry point of `gymnasium.make_vec("pdvf/Spaceship-v0", num_envs=..., context=[...])`."""
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        context: Context | Sequence[Context] = 1,
+        options: SpaceshipOptions | None = None,
+        split_seed: int = 0,
+    ):
+        super().__init__(Spaceship(options or SpaceshipOptions()), num_envs, context, split_seed=split_seed)
+
+
+def draw_room(family: Spaceship, context: np.ndarray, path: np.ndarray) -> np.ndarray:
+    """Picture [320, 320, 3] of the force field, the charges, the door and the ship's path [t, 2]."""
+    o = family.options
+    grid = (np.arange(16, dtype=np.float32) + 0.5) * o.room / 16
+    places = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    force = np.asarray(_field(family)(context, places))
+    size = np.linalg.norm(force, axis=-1)
+    direction = force / np.maximum(size, 1e-12)[:, None]
+
+    figure = Figure(figsize=(4, 4), dpi=80)
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.96))
+    axes.quiver(*places.T, *direction.T, np.log(size + 1e-6), cmap="Blues", pivot="mid", scale=24, width=0.005)
+    for charge, place in zip(o.radius * np.array([np.cos(context[0]), np.sin(context[0])]), o.charges, strict=True):
+        colour = "tab:red" if charge > 0 else "tab:blue"
+        axes.scatter(*place, s=40 + 400 * abs(charge) / o.radius, color=colour, clip_on=False, zorder=3)
+    door = (o.door[0] - o.door_width / 2, o.door[0] + o.door_width / 2)
+    axes.plot(door, (o.door[1], o.door[1]), color="tab:green", linewidth=8, solid_capstyle="butt", clip_on=False)
+    axes.plot(*path.T, color="black", linewidth=1.5, marker=".", markersize=4)
+    axes.plot(*path[-1], color="black", marker="^", markersize=10)
+    axes.set(xlim=(0, o.room), ylim=(0, o.room), xticks=[], yticks=[], aspect="equal")
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+@lru_cache(maxsize=64)
+def _field(family: Spaceship) -> Callable[[np.ndarray, np.ndarray], Array]:
+    return jax.jit(jax.vmap(family.field, in_axes=(None, 0)))
+
+
+def _space(box: Box) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(box.low.astype(np.float32), box.high.astype(np.float32), dtype=np.float32)
+
+
+def _resolve(family: NativeFamily, context: Any, split_seed: int) -> tuple[int | None, np.ndarray]:
+    """Number, if it has one, and numbers [c] of a context."""
+    splits = (family.train(split_seed), family.test(split_seed))
+    numbered = {n: row for split in splits for n, row in zip(split.numbers, split.contexts, strict=True)}
+    names = family.context_names
+    if isinstance(context, Mapping):
+        if set(context) == set(names) and all(_is_finite(context[name]) for name in names):
+            return None, np.array([context[name] for name in names], np.float32)
+    elif isinstance(context, Integral) and not isinstance(context, bool) and int(context) in numbered:
+        return int(context), np.array(numbered[int(context)], np.float32)
+    raise ValueError(
+        f"context is {context!r}, expected the number of an environment, a whole number from {min(numbered)} "
+        f"to {max(numbered)}, or finite numbers by name for exactly {list(names)}; pass for example "
+        f"context={min(numbered)} or context={dict.fromkeys(names, 0.0)}"
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _checked(action: Any, shape: tuple[int, ...]) -> np.ndarray:
+    action = np.asarray(action, np.float32)
+    if action.shape != shape:
+        raise ValueError(f"the action has shape {action.shape}, expected {shape}; see action_space")
+    if not np.all(np.isfinite(action)):
+        raise ValueError(f"the action is {action}, expected finite numbers; check what computed it")
+    return action
+
+
+def _reject(options: dict[str, Any] | None) -> None:
+    if options:
+        raise ValueError(f"reset was given options {options}, but it takes none; leave them out")
+
+
+def _draw_seed(generator: np.random.Generator) -> np.uint32:
+    return generator.integers(2**32, dtype=np.uint32)
+
+
+def _seeds(seed: int | Sequence[int | None] | None, n: int) -> Sequence[int | None]:
+    if seed is None:
+        return [None] * n
+    if isinstance(seed, int):
+        return [seed + i for i in range(n)]
+    if len(seed) != n:
+        raise ValueError(f"seed has {len(seed)} entries, expected num_envs = {n}; give one for each environment")
+    return seed

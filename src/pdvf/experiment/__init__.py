@@ -1,0 +1,1 @@
+"""Runs and what is done with many of them: store, stages, comparison, sweep, reproduction, checks."""

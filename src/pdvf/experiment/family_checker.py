@@ -1,0 +1,211 @@
+"""Looks at a family before hours are spent on it: `pdvf check-family TARGET`.
+
+Contexts that silently do nothing are the commonest mistake with hidden dynamics; everything here is cheap to find out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.config import Config
+from pdvf.core.arrays import Array
+from pdvf.core.validation import ConfigError
+from pdvf.engines import Engine, make_engine
+from pdvf.families.base import Family
+from pdvf.families.env_pool import fault_of
+
+STEPS = 50
+"""Steps, at most, that environments are compared over."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    what: str
+    good: bool
+    words: str
+
+
+class Played(NamedTuple):
+    """The same actions in every context, [T, n, ...]."""
+
+    observation: np.ndarray
+    reward: np.ndarray
+    alive: np.ndarray
+
+
+def check_family(
+    family: Family, seed: int = 0, engine: str = "auto", presets: Mapping[str, Config] | None = None
+) -> list[Finding]:
+    """Everything that was found, the first that is bad being the first to mend; and how long presets would take."""
+    found: list[Finding] = []
+    try:
+        found.extend(_findings(family, seed, engine, presets or {}))
+    except ConfigError as error:
+        found.append(Finding("environments", False, str(error)))
+    except Exception as error:
+        words = fault_of(error) or f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        found.append(Finding("environments", False, str(words)))
+    return found
+
+
+def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config]) -> Iterator[Finding]:
+    train, test = family.train(seed), family.test(seed)
+    sizes = f"{len(train.numbers)} for training, {len(test.numbers)} for testing"
+    contexts = np.concatenate([train.contexts, test.contexts])
+    shared = [row for row in test.contexts.tolist() if row in train.contexts.tolist()]
+    yield Finding("contexts", not shared, f"{sizes}; in both: {shared}" if shared else sizes)
+    bounds = np.concatenate([family.action.low, family.action.high])
+    fits = bool(np.isfinite(bounds).all() and (family.action.low < family.action.high).all())
+    shape = f"observation of {family.observation.size} numbers, action of {family.action.size}"
+    yield Finding("spaces", fits, shape if fits else f"{shape}, whose bounds are not finite")
+
+    engine = make_engine(family, name, seed)
+    steps = min(STEPS, family.horizon)
+    one, two = (_play(engine, contexts, steps, jax.random.key(seed)) for _ in range(2))
+    finite = bool(np.isfinite(one.reward).all() and np.isfinite(one.observation).all())
+    yield Finding("numbers", finite, "finite" if finite else "observations or rewards that are not finite")
+    same = bool(np.array_equal(one.observation, two.observation) and np.array_equal(one.reward, two.reward))
+    words = (
+        "the same seed and actions give the same episode" if same else "the same seed and actions differ in two tries"
+    )
+    yield Finding("seeding", same, words)
+    yield from _contexts(family, one, contexts, train.numbers + test.numbers)
+    yield _hidden(engine, contexts, seed)
+    yield _ends(engine, contexts, seed)
+    rate = _speed(engine, contexts, steps, seed)
+    yield Finding("speed", True, f"{rate:,.0f} steps/s of the environments alone")
+    for preset, config in presets.items():
+        count = simulated_steps(config, len(train.numbers), len(test.numbers))
+        words = f"about {_long(count / rate)} of simulation ({count / 1e6:,.2g} million steps), learning comes on top"
+        yield Finding(f"  {preset}", True, words)
+
+
+def _contexts(family: Family, played: Played, contexts: np.ndarray, numbers: tuple[int, ...]) -> Iterator[Finding]:
+    """Whether every context changes what happens, by how much, in units of how far observations move at all."""
+    path = np.where(played.alive[..., None], played.observation, np.nan)
+    moved = np.nanstd(path, axis=(0, 1)) + 1e-12
+    apart = np.sqrt(np.nanmean((path[:, :, None] - path[:, None]) ** 2 / moved**2, axis=(0, 3)))  # [n, n]
+    reward = np.nanmean(np.abs(played.reward[:, :, None] - played.reward[:, None]), axis=0)
+    twins = [
+        (numbers[i], numbers[j])
+        for i in range(len(numbers))
+        for j in range(i)
+        if apart[i, j] < 1e-5 and reward[i, j] < 1e-6 and not np.array_equal(contexts[i], contexts[j])
+    ]
+    nearest = (apart + np.diag(np.full(len(numbers), np.inf))).min(axis=1)
+    words = f"every context changes the path, by {nearest.min():.2g} of its spread at least"
+    if twins:
+        words = f"contexts that do the same: {', '.join(f'{i} and {j}' for j, i in twins[:4])}"
+    yield Finding("dynamics", not twins, words)
+    for k, name in enumerate(family.context_names):
+        differ = [
+            apart[i, j]
+            for i in range(len(numbers))
+            for j in range(i)
+            if contexts[i, k] != contexts[j, k] and np.array_equal(np.delete(contexts[i], k), np.delete(contexts[j], k))
+        ]
+        if differ:
+            yield Finding(f"  {name}", max(differ) > 1e-5, f"alone it moves the path by up to {max(differ):.2g}")
+
+
+def _hidden(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
+    """Whether the first observation tells the context: a linear guess must not beat guessing the mean."""
+    each = 32
+    keys = jax.random.split(jax.random.key(seed + 1), each * contexts.shape[0])
+    first = np.asarray(jax.jit(engine.reset)(keys, jnp.asarray(np.repeat(contexts, each, axis=0)))[1], np.float64)
+    truth = np.repeat(contexts, each, axis=0).astype(np.float64)
+    order = np.random.default_rng(seed).permutation(len(truth))
+    half = len(order) // 2
+    fit, held = order[:half], order[half:]
+    features = np.concatenate([first, np.ones((len(first), 1))], axis=1)
+    guess = features[held] @ np.linalg.lstsq(features[fit], truth[fit], rcond=None)[0]
+    spread = truth[held].var(axis=0) + 1e-12
+    explained = 1 - ((guess - truth[held]) ** 2).mean(axis=0) / spread
+    told = [n for n, x in zip(engine.family.context_names, explained, strict=True) if x > 0.5]
+    words = (
+        f"the first observation tells {', '.join(told)}" if told else "the first observation does not tell the context"
+    )
+    return Finding("hidden", not told, words)
+
+
+def _ends(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
+    """How long episodes are with random actions; the horizon ends them where nothing else does."""
+    horizon = engine.family.horizon
+    played = _play(engine, contexts, horizon, jax.random.key(seed + 2))
+    length = played.alive.sum(axis=0)
+    too_short = int(length.min()) <= engine.family.probe_steps
+    words = f"{int(length.min())} to {int(length.max())} steps with random actions, at most {horizon}"
+    return Finding("episodes", not too_short, words + (", too short to probe" if too_short else ""))
+
+
+def simulated_steps(config: Config, train: int, test: int) -> int:
+    """Environment steps of all phases but for a few of the evaluation, with so many environments for each purpose."""
+    horizon, value, seeds = config.environment.horizon, config.value, config.policy_seeds
+    kept = config.ppo.checkpoints * train * seeds
+    optima = value.stages * train * value.probes * (train + 1)
+    episodes = kept * train * config.collect.episodes
+    episodes += config.model_seeds * (8 * kept * value.decoder_rounds + optima)
+    episodes += config.model_seeds * (2 * kept + value.interpolations + value.uniform) * train
+    episodes += ((train + test) * seeds + 4 * config.model_seeds * config.evaluate.episodes) * (train + test)
+    return (train + test) * seeds * config.ppo.steps + episodes * horizon
+
+
+def _long(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.0f} h"
+    )
+
+
+def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> float:
+    rows = np.tile(contexts, (max(1, 128 // contexts.shape[0]), 1))
+    program = _program(engine, rows, steps, alike=False)
+    jax.block_until_ready(program(jax.random.key(seed)))
+    began = time.perf_counter()
+    jax.block_until_ready(program(jax.random.key(seed + 1)))
+    return rows.shape[0] * steps / (time.perf_counter() - began)
+
+
+def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array) -> Played:
+    return Played(*(np.asarray(x) for x in _program(engine, contexts, steps)(key)))
+
+
+def _program(engine: Engine, contexts: np.ndarray, steps: int, alike: bool = True) -> Callable[[Array], Any]:
+    """Plays random actions in every context: the same from the same start, if `alike`."""
+    box = engine.family.action
+
+    @jax.jit
+    def play(key: Array):
+        start_key, action_key = jax.random.split(key)
+        count = contexts.shape[0]
+        starts = jnp.tile(start_key, count) if alike else jax.random.split(start_key, count)
+        states, _ = engine.reset(starts, jnp.asarray(contexts))
+        shape = (steps, 1 if alike else count, box.size)
+        actions = jax.random.uniform(action_key, shape, minval=box.low, maxval=box.high)
+
+        def step(carry, action):
+            states, alive = carry
+            states, outcome = engine.step(jnp.asarray(contexts), states, jnp.broadcast_to(action, (count, box.size)))
+            return (states, alive & ~outcome.terminated), (outcome.observation, outcome.reward, alive)
+
+        return jax.lax.scan(step, (states, jnp.ones(contexts.shape[0], bool)), actions)[1]
+
+    return play
+
+
+def table(family: Family, found: list[Finding]) -> str:
+    """The findings, for people."""
+    lines = [f"{family.name}:"]
+    lines += [f"  {'ok ' if f.good else 'BAD'}  {f.what:<14} {f.words}" for f in found]
+    bad = sum(not f.good for f in found)
+    return "\n".join([*lines, f"{bad} to mend" if bad else "fit for training"])

@@ -1,0 +1,183 @@
+"""Files that are whole or absent: written aside, synchronised and moved into place."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from pdvf.experiment.errors import RunError
+
+DEPTH = 32
+"""Levels of nesting in a JSON file of ours; the deepest, histories of metrics, have eight."""
+ASIDE = ".tmp"
+"""Ending of a file that is being written; one that is left was cut short by a kill."""
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Says in the user's words why a file could not be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunError(
+                f"no space left on the device while writing {path}: free space and run the same command "
+                "again; everything finished is kept"
+            ) from error
+        if error.errno == errno.ELOOP:
+            raise RunError(f"cannot write {path}, a symbolic link, which is not followed: remove it") from error
+        raise RunError(
+            f"cannot write {path} ({error.strerror or error}): make it writable, or use another --out"
+        ) from error
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Says in the user's words why a file could not be read."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot read {path} ({error.strerror or error}): check that it is there and readable"
+        ) from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Whoever reads `path`, at any time and after any kill, finds the old bytes or the new ones, whole.
+
+    A symbolic link at `path`, or where the file aside goes, is replaced and never followed.
+    """
+    aside = path.with_name(path.name + ASIDE)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            aside.unlink(missing_ok=True)
+            with open(aside, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        finally:
+            with contextlib.suppress(OSError):
+                aside.unlink()
+        _sync_folder(path.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Removes a file; one that is not there is no mistake."""
+    with writing(path):
+        path.unlink(missing_ok=True)
+
+
+def remove_asides(folder: Path) -> None:
+    """Removes what kills left of files that were being written in a folder."""
+    with reading(folder):
+        left = [path for path in folder.iterdir() if path.name.endswith(ASIDE) and not path.is_dir()]
+    for path in left:
+        remove_file(path)
+
+
+def folders_below(folder: Path) -> list[Path]:
+    """A folder, if it is there, and all below it; raises where one is a symbolic link."""
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a symbolic link, expected a folder: nothing is written through links; remove it")
+    if not folder.is_dir():
+        return []
+    with reading(folder):
+        found = [path for path in folder.iterdir() if path.is_dir()]
+    return [folder, *(deeper for path in found for deeper in folders_below(path))]
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file; a pipe or a device would never end."""
+    with reading(path):
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "not a regular file")
+        return path.read_bytes()
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file, read piece by piece."""
+    with reading(path), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def to_json(data: Mapping[str, Any]) -> bytes:
+    """Strict JSON, for people too: arrays become lists, and numbers that are not finite become null."""
+    return (json.dumps(_plain(data), indent=2, allow_nan=False) + "\n").encode()
+
+
+def read_json(path: Path, advice: str) -> dict[str, Any]:
+    """The object in a JSON file, as `to_json` could have written it; `advice` ends the message when it is not."""
+    data = read_file(path)
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is not JSON ({error}): {advice}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{path} holds a JSON {type(value).__name__}, expected an object: {advice}")
+    if odd := _odd(value):
+        raise RunError(f"{path} holds {odd}: {advice}")
+    return value
+
+
+def require_fields(data: Mapping[str, Any], fields: Mapping[str, Sequence[type]], path: Path, advice: str) -> None:
+    """Raises unless an object of a JSON file has these fields, each of one of these types; None: may be absent."""
+    for name, kinds in fields.items():
+        if name not in data and type(None) not in kinds:
+            raise RunError(f"{path} has no field {name!r}: {advice}")
+        if type(data.get(name)) not in kinds:
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise RunError(f"{path}: {name!r} is a JSON {type(data[name]).__name__}, expected {expected}: {advice}")
+
+
+def _odd(value: Any) -> str:
+    """What a JSON value holds that nothing of ours writes: too deep, not finite, larger than 64 bits, no Unicode."""
+    level = [value]
+    for _ in range(DEPTH):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += [*item, *item.values()]
+            elif isinstance(item, list):
+                below += item
+            elif isinstance(item, float) and not math.isfinite(item):
+                return f"the number {item}, expected finite ones"
+            elif isinstance(item, int) and not -(2**63) <= item < 2**63:
+                return "a whole number of more than 64 bits"
+            elif isinstance(item, str) and not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
+                return "half of a surrogate pair, expected Unicode"
+        level = below
+        if not level:
+            return ""
+    return f"more than {DEPTH} levels of nesting"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return _plain(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

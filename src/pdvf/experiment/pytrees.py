@@ -1,0 +1,125 @@
+"""Pytrees as named arrays and back, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.experiment.errors import RunError
+
+Tree = TypeVar("Tree")
+
+
+class Leaf(NamedTuple):
+    """What is stored for one leaf of a tree."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    key: str | None  # implementation of the random keys that the leaf holds, if it does
+    host: bool  # a numpy array, to be given back as one
+
+
+def to_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a tree by name, such as `actor.layers.0.weight`; typed random keys become their data."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, leaf in _named_leaves(tree).items():
+        _describe(name, leaf)
+        arrays[name] = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
+    return arrays
+
+
+def from_arrays(like: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
+    """The tree with the structure of `like`, whose leaves are arrays or `jax.ShapeDtypeStruct`.
+
+    Leaves become JAX arrays on the default device, or numpy arrays where `like` has numpy arrays.
+    """
+    named = _named_leaves(like)
+    what = f"expected the {len(named)} arrays of {type(like).__name__}"
+    for name in named:
+        if name not in arrays:
+            raise RunError(f"array {name!r} is missing, {what}")
+    for name in arrays:
+        if name not in named:
+            raise RunError(f"array {name!r} is unknown, {what}")
+    leaves = [_restore(name, _describe(name, leaf), arrays[name]) for name, leaf in named.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+LARGEST = 1e30
+"""Sums and squares of numbers up to this are finite, in single precision sums of a hundred million."""
+KINDS = {"number": "float32", "any number": "float32", "whole number": "int32", "flag": "bool"}
+
+
+def require_axes(
+    where: str,
+    arrays: Mapping[str, np.ndarray],
+    axes: Mapping[str, tuple[str, str]],
+    needed: Sequence[str] = (),
+    **sizes: int,
+) -> None:
+    """Raises unless arrays are as `axes` says, such as {"returns": ("number", "SEJ")}; those in `needed` must be there.
+
+    A letter stands for an axis and has one size throughout, which `sizes` may give. A number is finite.
+    """
+    for name in needed:
+        if name not in arrays:
+            raise RunError(f"{where} has no array {name!r}")
+    for name, (kind, letters) in axes.items():
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        expected = [sizes.get(letter, letter) for letter in letters]
+        fits = array.ndim == len(letters) and str(array.dtype) == KINDS[kind]
+        for letter, size in zip(letters, array.shape, strict=False):
+            fits = fits and sizes.setdefault(letter, size) == size
+        if not fits:
+            shown = ", ".join(map(str, expected))
+            raise RunError(
+                f"{where}: array {name!r} is {array.dtype}{list(array.shape)}, expected {KINDS[kind]}[{shown}]"
+            )
+        if kind == "number" and not np.all(np.abs(array) <= LARGEST):
+            raise RunError(f"{where}: array {name!r} holds numbers that are not finite or above {LARGEST:g}")
+
+
+def _restore(name: str, leaf: Leaf, array: np.ndarray) -> Any:
+    if (array.dtype, array.shape) != (leaf.dtype, leaf.shape):
+        raise RunError(f"array {name!r} is {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)}")
+    if leaf.host:
+        return array
+    if leaf.key is not None:
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=leaf.key)
+    return jnp.asarray(array)
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "value"
+        if name in named:
+            raise ValueError(f"two leaves are called {name!r}: give the parts of the tree names without dots")
+        named[name] = leaf
+    return named
+
+
+def _describe(name: str, leaf: Any) -> Leaf:
+    if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic):
+        raise TypeError(f"leaf {name!r} is a {type(leaf).__name__}, expected an array")
+    if not _is_key(leaf):
+        host = isinstance(leaf, np.ndarray | np.generic)
+        return Leaf(tuple(leaf.shape), np.dtype(leaf.dtype), None, host)
+    implementations: list[Any] = []
+
+    def data(keys: jax.Array) -> jax.Array:
+        implementations.append(jax.random.key_impl(keys))
+        return jax.random.key_data(keys)
+
+    stored = jax.eval_shape(data, leaf)
+    return Leaf(stored.shape, np.dtype(stored.dtype), implementations[0], False)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

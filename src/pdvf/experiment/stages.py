@@ -1,0 +1,154 @@
+"""A phase as a sequence of stages, run so that it can be stopped anywhere and goes on with the same bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.progress import Progress
+from pdvf.experiment.store import RunStore
+
+State = TypeVar("State")
+
+
+class Staged(Protocol[State]):
+    """A phase, pure: it knows no files.
+
+    Its state is one pytree of JAX arrays with everything the phase needs to go on.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the phase is called."""
+        ...
+
+    @property
+    def stages(self) -> int:
+        """How many stages it has."""
+        ...
+
+    def start(self) -> State:
+        """The state before the first stage; `jax.eval_shape` must be able to trace it."""
+        ...
+
+    def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
+        """The state after stage `stage` (0, 1, ...) and that stage's metrics, numbers or arrays.
+
+        A metric `steps`, the environment steps of the stage, is shown as a rate.
+        """
+        ...
+
+    def finish(self, state: State) -> Mapping[str, Any]:
+        """Artefacts by name."""
+        ...
+
+
+def run_phase(
+    store: RunStore,
+    phase: Staged[Any],
+    artefacts: Sequence[str],
+    inputs: Sequence[str],
+    progress: Progress,
+    describe: Callable[[str, Any], Mapping[str, Any]] | None = None,
+) -> None:
+    """Makes the artefacts of a phase, unless they are there, from where it was stopped.
+
+    The caller holds the store's lock. Each artefact's `info` has the metrics of every stage under `history`,
+    the time spent under `seconds`, and what `describe(name, tree)` adds. A stage is saved while the next one computes,
+    and counts as done once it is saved.
+    """
+    if finished(store, phase.name, artefacts):
+        return
+
+    began = time.perf_counter()
+    done, history, before, state = _resume(store, phase)
+    progress.start(phase.name, phase.stages, done)
+
+    def keep(done: int, state: Any, info: dict[str, Any], metrics: Mapping[str, float]) -> None:
+        if done < phase.stages:
+            store.save_stage(phase.name, done, state, info, inputs)
+        progress.update(phase.name, done, phase.stages, info["seconds"], metrics)
+
+    with store.scalars(phase.name, purge_step=done + 1) as scalars, ThreadPoolExecutor(1) as aside:
+        saving = aside.submit(lambda: None)
+        for stage in range(done, phase.stages):
+            stage_began = time.perf_counter()
+            state, made = jax.block_until_ready(phase.advance(state, stage))
+            _finite(phase.name, stage, state)
+            history.append({name: np.asarray(value).tolist() for name, value in made.items()})
+            metrics = {name: _mean(np.asarray(value)) for name, value in made.items()}
+            if "steps" in metrics:
+                metrics["steps_per_second"] = metrics.pop("steps") / (time.perf_counter() - stage_began)
+            seconds = before + time.perf_counter() - began
+            # The curves first: a stage that is kept has its point, and one that is done again replaces it.
+            scalars.write(stage + 1, metrics)
+            saving.result()  # never two states waiting
+            info = {"history": tuple(history), "seconds": seconds}
+            saving = aside.submit(keep, stage + 1, state, info, metrics)
+        saving.result()
+
+    made = phase.finish(state)
+    if set(made) != set(artefacts):
+        raise ValueError(f"phase {phase.name!r} made {sorted(made)}, expected {sorted(artefacts)}")
+    made = jax.block_until_ready(dict(made))
+    seconds = before + time.perf_counter() - began
+    for name, tree in made.items():
+        info = {"history": history, "seconds": seconds, **(describe(name, tree) if describe else {})}
+        store.save(name, tree, info=info, inputs=inputs)
+    store.clear_stages(phase.name)
+    progress.finish(phase.name, seconds)
+
+
+def finished(store: RunStore, phase: str, artefacts: Sequence[str]) -> bool:
+    """Whether the artefacts of a phase are there; if so they are verified, and stages that a kill left are removed."""
+    if not all(store.has(name) for name in artefacts):
+        return False
+    for name in artefacts:
+        store.verify(name)
+    store.clear_stages(phase)
+    return True
+
+
+def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, Any]], float, State]:
+    """Stages done, their metrics, the seconds they took, and the state after them."""
+    latest = store.latest_stage(phase.name)
+    if latest is None:
+        return 0, [], 0.0, _strong(phase.start())
+    done, name = latest
+    state = store.load(name, jax.eval_shape(phase.start))
+    info = store.info(name)
+    return done, list(info.get("history") or ()), float(info.get("seconds") or 0.0), state
+
+
+def _finite(phase: str, stage: int, state: Any) -> None:
+    """Raises where a stage computed NaN: a simulator's buffers were too small, or learning diverged."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and bool(jnp.any(jnp.isnan(leaf))):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise RunError(
+                f"stage {stage + 1} of {phase} computed NaN in {name}, expected numbers: the simulator lost contacts "
+                "(it says so above) or does not know a context, or learning diverged; try another engine or a smaller "
+                "learning rate"
+            )
+
+
+def _strong(tree: State) -> State:
+    """Without JAX's weak types, which would make the second stage compile everything again."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if _is_plain(x) else x, tree)
+
+
+def _is_plain(x: Any) -> bool:
+    return not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _mean(values: np.ndarray) -> float:
+    """Mean of the numbers among values, NaN where there are none: no episode may have ended in a short stage."""
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if there.size else float("nan")

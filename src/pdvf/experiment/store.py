@@ -1,0 +1,443 @@
+"""The run store: one folder for each run, with its configuration, artefacts and unfinished phases.
+
+    RUN/config.json               everything that decides the result
+    RUN/environment.json          what it was made with
+    RUN/artefacts/NAME.safetensors, NAME.json     an artefact and its manifest, written in this order
+    RUN/artefacts/PHASE-stage-0003.*              the state of a phase after three of its stages
+    RUN/tensorboard/PHASE/        curves
+    RUN/logs/PART.log             what a process of `workers` said
+
+A run folder may come from a stranger. Everything in it is checked when it is read; a family that is not built in is
+code, which is imported only for whoever names it; nothing is written through symbolic links below the folder.
+
+An artefact is there when both of its files are. What a kill leaves behind (`*.tmp`, a file without its
+manifest) counts as absent and is written over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import safetensors.numpy
+
+from pdvf.config import ENVIRONMENT_OPTIONS
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.files import (
+    ASIDE,
+    folders_below,
+    read_file,
+    read_json,
+    reading,
+    remove_asides,
+    remove_file,
+    require_fields,
+    sha256,
+    to_json,
+    write_file,
+    writing,
+)
+from pdvf.experiment.provenance import describe_environment, device, now, versions
+from pdvf.experiment.pytrees import from_arrays, to_arrays
+from pdvf.experiment.scalars import Scalars
+
+Tree = TypeVar("Tree")
+
+LOCK = ".lock"
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+SWEEP = "sweep.json"
+"""In a folder whose `trials` are runs with environments held out."""
+ENDING = 10.0
+"""Seconds that the processes of a killed command are given to end."""
+FOLDERS = ("artefacts", "figures", "logs", "tensorboard")
+"""What a run writes to beside its own folder."""
+ANEW = "delete it and run the same command again to make it anew"
+MANIFEST = {
+    "bytes": (int,),
+    "sha256": (str,),
+    "inputs": (dict,),
+    "info": (dict,),
+    "versions": (dict,),
+    "device": (dict,),
+    "name": (str,),
+    "config": (str, type(None)),
+}
+"""Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
+DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
+INFO = {"seconds": (int, float, type(None)), "history": (list, type(None))}
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""What artefacts and phases may be called: nothing that leaves their folder."""
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """A run's folder. Reading needs no lock; whoever writes artefacts holds `lock`."""
+
+    folder: Path
+    config: dict[str, Any]
+
+    @classmethod
+    def create(cls, folder: str | Path, config_dict: Mapping[str, Any], command: str) -> RunStore:
+        """The run in this folder, which is new, or was made with the same configuration."""
+        folder = Path(folder)
+        _require_run_or_empty(folder)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / CONFIG).is_file():
+            with _locked(folder):
+                if not (folder / CONFIG).is_file():
+                    write_file(folder / CONFIG, to_json(config_dict))
+        store = cls(folder, _read_config(folder))
+        changes = _changes(store.config, json.loads(to_json(config_dict)))
+        if changes:
+            more = f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
+            raise RunError(
+                f"{folder} was made with other options ({'; '.join(changes[:3])}{more}): "
+                "use another --out, or the run's own options"
+            )
+        if not (folder / ENVIRONMENT).exists():
+            write_file(folder / ENVIRONMENT, to_json(describe_environment(command)))
+        return store
+
+    @classmethod
+    def open(cls, folder: str | Path, trials: bool = False, family: str | None = None) -> RunStore:
+        """An existing run; with `trials` also one of a sweep, which has fewer environments than its options say.
+
+        A run of a family that is not built in is opened only for whoever names that family: to use it is to run its
+        code, and the folder may be a stranger's.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
+        if not (folder / CONFIG).is_file():
+            raise RunError(f"{folder} is not a run folder (it has no {CONFIG}): give the folder of a run")
+        if not trials and (sweep := folder.resolve().parent.parent / SWEEP).is_file():
+            raise RunError(
+                f"{folder} is a trial of the sweep {sweep.parent}, which holds training environments out of it, "
+                "expected a run of its own: make one with the options that its config.json names"
+            )
+        config = _read_config(folder)
+        named = config.get("family")
+        if family is not None and named != family:
+            raise RunError(
+                f"{folder} is a run of the family {named!r}, expected {family!r}: name its own, or another run"
+            )
+        if family is None and isinstance(named, str) and named not in ENVIRONMENT_OPTIONS:
+            raise RunError(
+                f"{folder} names the family {named!r}, expected one of {', '.join(ENVIRONMENT_OPTIONS)}: any other is "
+                "code that would be run; if you trust it, name it yourself with --family"
+            )
+        return cls(folder, config)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[int]:
+        """Makes this process the only writer, and tidies up after one that was killed.
+
+        Raises where a folder that is going to be written to is a symbolic link.
+
+        A process that inherits the file descriptor shares the lock until it ends.
+        """
+        with _locked(self.folder) as descriptor:
+            for folder in (self.folder, *(path for name in FOLDERS for path in folders_below(self.folder / name))):
+                remove_asides(folder)
+            yield descriptor
+
+    # Artefacts
+
+    def save(
+        self,
+        name: str,
+        tree: Any,
+        *,
+        info: Mapping[str, Any] | None = None,
+        inputs: Sequence[str] = (),
+    ) -> None:
+        """Writes an artefact; `inputs` are the artefacts it was made from, whose checksums are noted."""
+        checksums = {source: self.manifest(source)["sha256"] for source in inputs}
+        arrays = to_arrays(tree)
+        data = safetensors.numpy.save(arrays)
+        manifest = {
+            "name": name,
+            "file": self._file(name).name,
+            "bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "arrays": {key: [str(array.dtype), list(array.shape)] for key, array in sorted(arrays.items())},
+            "config": _config_hash(self.config),
+            "inputs": checksums,
+            "info": dict(info or {}),
+            "versions": versions(),
+            "device": device(),
+            "created": now(),
+        }
+        description = to_json(manifest)
+        remove_file(self._manifest(name))  # a manifest never stands beside another version's file
+        write_file(self._file(name), data)
+        write_file(self._manifest(name), description)
+
+    def load(self, name: str, like: Tree) -> Tree:
+        """The artefact as a tree with the structure of `like`, after `verify`."""
+        arrays = self.load_arrays(name)
+        try:
+            return from_arrays(like, arrays)
+        except RunError as error:
+            made = self.manifest(name)["versions"].get("pdvf")
+            raise RunError(
+                f"artefact {self._file(name)}, made with pdvf {made}, does not fit here ({error}): {ANEW}"
+            ) from error
+
+    def load_arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays of an artefact by name, after `verify`, for whoever needs no tree."""
+        self.verify(name)
+        file = self._file(name)
+        try:
+            with reading(file):
+                return safetensors.numpy.load_file(file)
+        except RunError:
+            raise
+        except Exception as error:  # of a parser that is not ours, in Rust and in Python
+            raise RunError(f"artefact {file} holds no arrays that can be read ({error}): {ANEW}") from error
+
+    def names(self, prefix: str) -> list[str]:
+        """Artefacts whose name begins so, sorted."""
+        found = sorted(path.stem for path in self._artefacts.glob(f"{prefix}*.json"))
+        return [name for name in found if NAME.fullmatch(name) and self.has(name)]
+
+    def adopt(self, name: str, other: RunStore) -> None:
+        """Takes over an artefact of another run as it is; the caller knows that this run would make the same."""
+        other.verify(name)
+        manifest = other.manifest(name) | {"config": _config_hash(self.config)}
+        remove_file(self._manifest(name))
+        write_file(self._file(name), read_file(other._file(name)))
+        write_file(self._manifest(name), to_json(manifest))
+
+    def verify(self, name: str) -> None:
+        """Raises unless the artefact is there, whole, and made from the present version of its inputs."""
+        manifest, file = self.manifest(name), self._file(name)
+        with reading(file):
+            size = file.stat().st_size
+        if size != manifest["bytes"]:
+            raise RunError(
+                f"artefact {file} was truncated or altered ({size} bytes, manifest says {manifest['bytes']}): {ANEW}"
+            )
+        found = sha256(file)
+        if found != manifest["sha256"]:
+            raise RunError(
+                f"artefact {file} was truncated or altered ({size} bytes as in the manifest, but sha256 is "
+                f"{found[:12]}, manifest says {manifest['sha256'][:12]}): {ANEW}"
+            )
+        for source, checksum in manifest["inputs"].items():
+            # An input that was deleted is no contradiction: it is compared when it has been made anew.
+            if self.has(source) and self.manifest(source)["sha256"] != checksum:
+                raise RunError(f"artefact {file} is stale, it was made from another version of {source!r}: {ANEW}")
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """Everything noted about an artefact, checked: types, names, and the configuration it was made by."""
+        if not self.has(name):
+            raise RunError(f"artefact {name!r} is not in {self.folder}: run the command that makes it")
+        path = self._manifest(name)
+        manifest = read_json(path, ANEW)
+        require_fields(manifest, MANIFEST, path, ANEW)
+        require_fields(manifest["device"], DEVICE, path, ANEW)
+        require_fields(manifest["info"], INFO, path, ANEW)
+        require_fields(manifest["versions"], dict.fromkeys(manifest["versions"], (str, type(None))), path, ANEW)
+        require_fields(manifest["inputs"], dict.fromkeys(manifest["inputs"], (str,)), path, ANEW)
+        for given in manifest["inputs"]:
+            if not NAME.fullmatch(given):
+                raise RunError(f"{path} names the input {given!r}, expected the name of an artefact: {ANEW}")
+        if manifest["name"] != name:
+            raise RunError(f"{path} is the manifest of {manifest['name']!r}, expected {name!r}: {ANEW}")
+        by_version_01 = str(manifest["versions"].get("pdvf")).startswith("0.1.") and "config" not in manifest
+        if not by_version_01 and manifest.get("config") != _config_hash(self.config):
+            raise RunError(
+                f"artefact {self._file(name)} was made by another configuration than {self.folder / CONFIG} holds, "
+                "which was altered, or the artefact is of another run: put the run's own file back, or delete the "
+                "artefact to make it anew"
+            )
+        return manifest
+
+    def info(self, name: str) -> dict[str, Any]:
+        """What was given as `info` when the artefact was saved."""
+        return self.manifest(name)["info"]
+
+    def has(self, name: str) -> bool:
+        """Whether the artefact is there, with its manifest."""
+        return self._manifest(name).is_file() and self._file(name).is_file()
+
+    def remove(self, name: str) -> None:
+        """Removes an artefact, the manifest first, so that it is never there by half."""
+        remove_file(self._manifest(name))
+        remove_file(self._file(name))
+
+    # Stages of a phase that is under way
+
+    def save_stage(
+        self,
+        phase: str,
+        stage: int,
+        tree: Any,
+        info: Mapping[str, Any] | None = None,
+        inputs: Sequence[str] = (),
+    ) -> None:
+        """Keeps the state after `stage` stages of a phase, in place of earlier ones."""
+        self.save(_stage_name(phase, stage), tree, info=info, inputs=inputs)
+        for earlier, name in self._stages(phase):
+            if earlier < stage:
+                self.remove(name)
+
+    def latest_stage(self, phase: str) -> tuple[int, str] | None:
+        """The number of stages done and the artefact with the state after them."""
+        return max((found for found in self._stages(phase) if self.has(found[1])), default=None)
+
+    def clear_stages(self, phase: str) -> None:
+        """Forgets the stages of a phase, once it is finished."""
+        for _, name in self._stages(phase):
+            self.remove(name)
+
+    # Other files
+
+    def write_bytes(self, relative: str, data: bytes) -> None:
+        """Writes a file of the run, as a whole or not at all."""
+        path = Path(relative)
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"{relative!r} is not a path below the run's folder")
+        write_file(self.folder / path, data)
+
+    def write_text(self, relative: str, text: str) -> None:
+        """Writes a text file of the run in UTF-8, as a whole or not at all."""
+        self.write_bytes(relative, text.encode())
+
+    def scalars(self, phase: str, purge_step: int | None = None) -> Scalars:
+        """Curves of a phase; TensorBoard hides points from `purge_step` on that were written before."""
+        return Scalars(self.folder / "tensorboard" / _checked(phase), purge_step)
+
+    @property
+    def _artefacts(self) -> Path:
+        return self.folder / "artefacts"
+
+    def _file(self, name: str) -> Path:
+        return self._artefacts / f"{_checked(name)}.safetensors"
+
+    def _manifest(self, name: str) -> Path:
+        return self._artefacts / f"{_checked(name)}.json"
+
+    def _stages(self, phase: str) -> list[tuple[int, str]]:
+        """Stages of which anything is there."""
+        pattern = re.compile(re.escape(_checked(phase)) + r"-stage-([0-9]+)")
+        names = {path.name.split(".")[0] for path in self._artefacts.glob(f"{phase}-stage-*")}
+        return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
+
+
+def _stage_name(phase: str, stage: int) -> str:
+    return f"{phase}-stage-{stage:04d}"
+
+
+def _checked(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise RunError(f"the name {name!r} cannot be used: give one of letters, digits, '-' and '_'")
+    return name
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
+    path = folder / LOCK
+    with writing(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        with writing(path):
+            _wait_for_lock(descriptor, folder)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, folder: Path) -> None:
+    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error."""
+    deadline = time.monotonic() + ENDING
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = os.pread(descriptor, 32, 0).decode(errors="replace")
+            killed = pid.isdecimal() and not _is_alive(int(pid))
+            if not killed:
+                who = f"process {pid or 'unknown'} is"
+            elif time.monotonic() > deadline:
+                who = f"processes that process {pid}, which has ended, started are still"
+            else:
+                time.sleep(0.05)
+                continue
+            raise RunError(f"{who} writing to {folder}: wait until it ends, or use another --out") from error
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _require_run_or_empty(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
+    with reading(folder):
+        names = sorted(path.name for path in folder.iterdir())
+    others = [name for name in names if name not in (LOCK, CONFIG + ASIDE)]
+    if others and CONFIG not in names:
+        raise RunError(
+            f"{folder} is not a run folder (it has {others[0]!r} and no {CONFIG}): give a new or empty folder"
+        )
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    return read_json(folder / CONFIG, "put the run's own file back, or use another --out")
+
+
+def _config_hash(config: Mapping[str, Any]) -> str:
+    """SHA-256 of a configuration, however its file is laid out."""
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _changes(run: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    """One phrase for each option in which two configurations differ."""
+    old, new = _flat(run), _flat(given)
+    names = [*new, *(name for name in old if name not in new)]
+    return [
+        f"{name}: {_shown(old, name)} in the run, {_shown(new, name)} given"
+        for name in names
+        if _shown(old, name) != _shown(new, name)
+    ]
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Options by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _shown(options: dict[str, Any], name: str) -> str:
+    return json.dumps(options[name]) if name in options else "absent"

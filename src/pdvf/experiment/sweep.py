@@ -1,0 +1,289 @@
+"""A search over options of the configuration, as the paper's appendix C did it.
+
+Nothing is chosen on test environments: some neighbouring training environments are held out of everything that
+learns, and the option values with the best return there win.
+
+    SWEEP/sweep.json         what is searched
+    SWEEP/trials/NNN/        a run folder for each combination
+    SWEEP/sweep.csv          one line for each combination that is finished, the best marked
+
+Combinations share the phases in which they do not differ. A sweep that was stopped goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pdvf.config import Config, ConfigError, from_dict, to_dict
+from pdvf.experiment.comparison import play_method, train_method
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.files import read_json, reading, to_json, write_file
+from pdvf.experiment.progress import Progress
+from pdvf.experiment.pytrees import require_axes
+from pdvf.experiment.stages import finished, run_phase
+from pdvf.experiment.store import SWEEP, RunStore
+from pdvf.methods import METHODS, Method
+from pdvf.paper.pipeline import AXES, PHASES, Problem, artefact_shapes
+
+APPENDIX_C: dict[str, tuple[Any, ...]] = {
+    "ppo.learning_rate": (1e-4, 3e-4, 5e-4, 1e-3),
+    "dynamics.learning_rate": (1e-4, 1e-3, 1e-2),
+    "dynamics.batch": (8, 32, 256, 2048),
+    "dynamics.embedding": (2, 8, 32),
+    "dynamics.model": (32, 64, 128),
+    "policy.learning_rate": (1e-4, 1e-3, 1e-2),
+    "policy.batch": (8, 32, 256, 2048),
+    "policy.embedding": (2, 8, 32),
+    "policy.model": (32, 64, 128),
+    "value.epochs": (1000, 500, 200, 100),
+    "value.stage_epochs": (500, 200, 100),
+    "value.learning_rate": (5e-4, 1e-3, 5e-3, 1e-2),
+    "value.batch": (64, 128, 256),
+}
+"""The values that the paper tried for each option."""
+MATTERS = {
+    "train": ("family", "seed", "policy_seeds", "environment", "ppo"),
+    "collect": ("collect",),
+    "embed": ("model_seeds", "dynamics", "policy"),
+    "fit": ("value",),
+}
+"""What each phase adds to the options that decide its artefacts."""
+
+
+@dataclass(frozen=True)
+class HeldOut(Problem):
+    """A problem with fewer training environments, and nothing else: those held out are not in it."""
+
+    held_out: tuple[int, ...] = ()  # numbers, as in the paper
+
+    @cached_property
+    def contexts(self) -> Any:
+        """Contexts of the training environments that are left."""
+        split = self.engine.family.train(self.config.seed)
+        return split.contexts[[number not in self.held_out for number in split.numbers]]
+
+    @cached_property
+    def everywhere(self) -> Any:
+        """The same: no policy is trained anywhere else."""
+        return self.contexts
+
+    @cached_property
+    def judged(self) -> Any:
+        """Contexts of the environments left, then of those held out."""
+        split = self.engine.family.train(self.config.seed)
+        return np.concatenate([self.contexts, split.contexts[[n in self.held_out for n in split.numbers]]])
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is searched: every combination of the options' values, for one method."""
+
+    base: Config
+    options: Mapping[str, Sequence[Any]]
+    method: Method
+    held_out: tuple[int, ...]
+
+    @cached_property
+    def combinations(self) -> list[dict[str, Any]]:
+        """Values by option, one dictionary a trial."""
+        return [dict(zip(self.options, values, strict=True)) for values in itertools.product(*self.options.values())]
+
+    @cached_property
+    def configs(self) -> list[Config]:
+        """The configuration of each trial, checked."""
+        return [with_options(self.base, chosen) for chosen in self.combinations]
+
+    @property
+    def phases(self) -> list[str]:
+        """The phases of PD-VF whose artefacts the method needs."""
+        wanted, phases = set(_all_needs(self.method)), []
+        for name in reversed(PHASES):
+            if wanted & set(PHASES[name].leaves):
+                phases.append(name)
+                wanted |= set(PHASES[name].needs)
+        return phases[::-1]
+
+    def budget(self) -> str:
+        """What it will take, in words."""
+        parts = [f"{len(self.configs)} trials of {self.method.name}"]
+        for phase in self.phases:
+            parts.append(f"{phase} {len({self._deciding(config, phase) for config in self.configs})} times")
+        steps, seen = 0, set()
+        for config in self.configs:
+            environments = len(HeldOut(config, held_out=self.held_out).contexts)
+            if "train" in self.phases and (key := self._deciding(config, "train")) not in seen:
+                seen.add(key)
+                steps += environments * config.policy_seeds * config.ppo.steps
+            if self.method.name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma"):
+                clusters = config.baselines.clusters if self.method.name == "kmeans" else 1
+                steps += config.policy_seeds * clusters * (config.baselines.steps or config.ppo.steps)
+        parts.append(f"{steps:,} environment steps of reinforcement learning".replace(",", " "))
+        return f"{'; '.join(parts)}; judged in held-out training environments {', '.join(map(str, self.held_out))}"
+
+    def _deciding(self, config: Config, phase: str) -> str:
+        """The options that decide a phase's artefacts, as text."""
+        data, names = to_dict(config), []
+        for name, matters in MATTERS.items():
+            names += matters
+            if name == phase:
+                break
+        return json.dumps({name: data[name] for name in names})
+
+    def description(self) -> dict[str, Any]:
+        """Plain data for sweep.json."""
+        return {
+            "config": to_dict(self.base),
+            "options": {name: list(values) for name, values in self.options.items()},
+            "method": self.method.name,
+            "held_out": list(self.held_out),
+        }
+
+    def run(self, folder: Path, command: str, progress: Progress, say: Callable[[str], None]) -> Path:
+        """Runs every trial that is missing and returns the table's path."""
+        _claim(folder, self.description())
+        stores: list[RunStore] = []
+        for i, config in enumerate(self.configs):
+            trial = folder / "trials" / f"{i + 1:03d}"
+            for place in (trial.parent, trial):
+                if place.is_symlink():
+                    raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
+            store = RunStore.create(trial, to_dict(config), command)
+            with store.lock():
+                self._trial(store, config, stores, progress)
+            stores.append(store)
+            best = self._write(folder, stores)
+            say(f"trial {i + 1} of {len(self.configs)}: {self._words(i)}; best so far: {self._words(best)}")
+        return folder / "sweep.csv"
+
+    def _trial(self, store: RunStore, config: Config, earlier: Sequence[RunStore], progress: Progress) -> None:
+        problem = HeldOut(config, held_out=self.held_out)
+        shapes = artefact_shapes(problem)
+        for phase in self.phases:
+            spec = PHASES[phase]
+            for other in earlier:
+                same = self._deciding(from_dict(other.config), phase) == self._deciding(config, phase)
+                if same and not all(store.has(name) for name in spec.leaves):
+                    for name in spec.leaves:
+                        store.adopt(name, other)
+            if not finished(store, phase, spec.leaves):
+                inputs = [store.load(needed, shapes[needed]) for needed in spec.needs]
+                run_phase(store, spec.make(problem, *inputs), spec.leaves, spec.needs, progress)
+        for method in (*_agents_needed(self.method), self.method):
+            train_method(store, problem, method, shapes, progress)
+        play_method(store, problem, self.method, problem.judged, shapes, progress)
+
+    def _write(self, folder: Path, stores: Sequence[RunStore]) -> int:
+        """Writes sweep.csv and returns the best trial's place."""
+        held = len(self.held_out)
+        rows = []
+        for store in stores:
+            name = f"returns-{self.method.name}"
+            played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
+            require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
+            scores = played["honest"].mean(axis=2)  # [S, E]
+            per_seed = scores[:, -held:].mean(axis=1)
+            seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
+            rows.append((per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds))
+        best = int(np.argmax([row[0] for row in rows]))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        names = ("held_out_return", "held_out_std", "trained_return", "seconds")
+        writer.writerow(("trial", *self.options, *names, "best"))
+        for i, row in enumerate(rows):
+            values = [self.combinations[i][name] for name in self.options]
+            writer.writerow((i + 1, *values, *(f"{value:.6g}" for value in row), "yes" if i == best else ""))
+        write_file(folder / "sweep.csv", text.getvalue().encode())
+        return best
+
+    def _words(self, trial: int) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.combinations[trial].items())
+
+
+def make_sweep(
+    base: Config, options: Mapping[str, Sequence[str]], grids: Sequence[str], method: str, held_out: Sequence[int]
+) -> Sweep:
+    """A sweep from words of the command line; every combination is checked before anything runs."""
+    found: dict[str, Sequence[Any]] = {name: [_parsed(v) for v in values] for name, values in options.items()}
+    for grid in grids:
+        if grid not in APPENDIX_C:
+            raise ConfigError(f"unknown grid {grid!r}, expected one of appendix C's: {', '.join(APPENDIX_C)}")
+        found[grid] = APPENDIX_C[grid]
+    if not found:
+        raise ConfigError("nothing to search: give --option NAME VALUE ..., or --grid NAME with appendix C's values")
+    for name, values in found.items():
+        if not values:
+            raise ConfigError(f"option {name} has no values, expected at least one after its name")
+    if method not in METHODS or method == "ppo-env":
+        expected = ", ".join(name for name in METHODS if name != "ppo-env")
+        raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {expected}")
+    numbers = Problem(base).engine.family.train(base.seed).numbers
+    chosen = tuple(held_out) or _middle(numbers)
+    if not set(chosen) < set(numbers):
+        raise ConfigError(
+            f"held-out environments {', '.join(map(str, chosen))}, expected some but not all of the training "
+            f"environments {', '.join(map(str, numbers))}"
+        )
+    sweep = Sweep(base, found, METHODS[method], chosen)
+    assert sweep.configs  # every combination makes a valid configuration, or this has raised
+    return sweep
+
+
+def with_options(base: Config, options: Mapping[str, Any]) -> Config:
+    """A configuration with some options changed, by dotted names."""
+    data = to_dict(base)
+    for name, value in options.items():
+        *groups, last = name.split(".")
+        place = data
+        for group in groups:
+            place = place.get(group) if isinstance(place, dict) else None
+        if not isinstance(place, dict) or last not in place or isinstance(place[last], dict):
+            raise ConfigError(f"unknown option {name!r}: `pdvf run {base.family} --help` lists every option")
+        place[last] = value
+    return from_dict(data)
+
+
+def _parsed(word: str) -> Any:
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
+def _middle(numbers: Sequence[int]) -> tuple[int, ...]:
+    """A fifth of the environments, from the middle of the list: neighbours, as the test environments are."""
+    count = max(len(numbers) // 5, 1)
+    first = (len(numbers) - count) // 2
+    return tuple(numbers[first : first + count])
+
+
+def _all_needs(method: Method) -> list[str]:
+    needs = list(method.needs)
+    for other in _agents_needed(method):
+        needs += other.needs
+    return needs
+
+
+def _agents_needed(method: Method) -> list[Method]:
+    return [METHODS[n.removeprefix("agent-")] for n in method.needs if n.startswith("agent-")]
+
+
+def _claim(folder: Path, description: dict[str, Any]) -> None:
+    """Makes the folder this sweep's own, or raises when it is another's."""
+    path, data = folder / SWEEP, to_json(description)
+    with reading(folder):
+        others = folder.exists() and not path.is_file() and any(folder.iterdir())
+    if others:
+        raise RunError(f"{folder} is not the folder of a sweep: give a new or empty folder as --out")
+    if path.is_file() and read_json(path, "use another --out") != json.loads(data):
+        raise RunError(f"{folder} belongs to a sweep with other options: use another --out")
+    write_file(path, data)

@@ -1,1 +1,0 @@
-"""Imagination: policies are tried in a learned model of the dynamics before one of them acts."""

@@ -1,0 +1,222 @@
+"""Methods made from the artefacts of a run: PD-VF, its ablations without aggregation, NN, and the bound PPOenv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.core.arrays import Array
+from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.multitask_ppo import NearestPolicy, Plain, infer
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.pipeline import Problem, Supervised, best_policy, transfer
+from pdvf.rl.networks import Actor
+
+# PD-VF
+
+
+class Choice(NamedTuple):
+    """Initial state [o], policy embedding [e] and whether it has been chosen []."""
+
+    s0: Array
+    z_pi: Array
+    chosen: Array
+
+
+class Choosing(eqx.Module):
+    """Probes, and then acts as the policy embedding that `adapt` of a subclass has chosen.
+
+    A subclass may remember more than a `Choice`, under the same names.
+    """
+
+    adapter: Adapter
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Any:
+        """Keeps the initial state."""
+        del hidden
+        size = self.adapter.train_z_pi.shape[-1]
+        return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
+
+    def act(self, memory: Any, observation: Array, feedback: Feedback) -> tuple[Array, Any]:
+        """The probe policy at first, then the decoded one."""
+        del feedback
+        body = self.adapter.body
+        own = body.decoder(observation, memory.z_pi)
+        return jnp.where(memory.chosen, own, body.probe(observation)), memory
+
+
+class ValueFunction(Choosing):
+    """PD-VF: after probing, the policy embedding that W rates highest acts (section 3.5)."""
+
+    sign: Array  # [] of the embedding: the decoder plays both alike, the authors' code tries both
+
+    def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
+        """Infers z_d and takes the optimal policy embedding."""
+        z_d = infer(self.adapter.body, transitions)
+        z_pi, _ = self.adapter.choose(memory.s0, z_d)
+        return Choice(memory.s0, self.sign * z_pi, jnp.ones_like(memory.chosen))
+
+
+def mirrored(agents: ValueFunction) -> ValueFunction:
+    """The same with the other sign of the embedding."""
+    return ValueFunction(agents.adapter, -agents.sign)
+
+
+def _agents(adapter: Adapter) -> ValueFunction:
+    return ValueFunction(adapter, jnp.ones(adapter.train_z_d.shape[0]))
+
+
+def train_pd_vf(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """Nothing to train: phases 1 to 3 did."""
+    del problem, key
+    return AtOnce("pd-vf", lambda: _agents(inputs["adapter"]))
+
+
+# Ablations
+
+_SUPERVISED = ("policies", "trajectories", "dynamics", "policy")
+
+
+def train_no_agg_value(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """Nothing to train: W as phase 3 had it before aggregation; the decoder is the run's own, with aggregation."""
+    del problem, key
+    return AtOnce("no-agg-value", lambda: _agents(inputs["initial_adapter"]))
+
+
+@dataclass(frozen=True)
+class Refit:
+    """The supervised phase once more, with something left out."""
+
+    name: str
+    phase: Supervised
+
+    @property
+    def stages(self) -> int:
+        """Those of the phase."""
+        return self.phase.stages
+
+    def start(self) -> Any:
+        """The phase's first state."""
+        return self.phase.start()
+
+    def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Array]]:
+        """A stage of the phase."""
+        return self.phase.advance(state, stage)
+
+    def finish(self, state: Any) -> dict[str, Any]:
+        """PD-VF with what this phase has learned."""
+        return {agent_artefact(self.name): _agents(self.phase.finish(state)["adapter"])}
+
+
+def train_no_agg_policy(problem: Problem, inputs: Inputs, key: Array) -> Refit:
+    """The decoder as the autoencoder left it, then W with aggregation."""
+    del key
+    config = replace(problem.config, value=replace(problem.config.value, decoder_rounds=0))
+    artefacts = (inputs[needed] for needed in _SUPERVISED)
+    return Refit("no-agg-policy", Supervised(replace(problem, config=config), *artefacts))
+
+
+# NN
+
+
+def train_nn(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """The finished policies of phase 1: of each training environment's seeds the one that is best there."""
+    adapter: Adapter = inputs["adapter"]
+    episodes = problem.config.evaluate.episodes
+
+    def make() -> NearestPolicy:
+        finished = jax.tree.map(lambda x: x[-1], inputs["policies"])  # [E, seeds, ...]
+        contexts = jnp.asarray(problem.contexts)
+
+        def own(actors: Actor, context: Array, key: Array) -> Array:
+            return jnp.mean(transfer(problem.engine, jnp.tile(context, (episodes, 1)), actors, key), axis=-1)
+
+        returns = jax.jit(jax.vmap(own))(finished, contexts, jax.random.split(key, contexts.shape[0]))
+        best = jnp.argmax(returns, axis=-1)
+        actors = jax.tree.map(lambda x: x[jnp.arange(contexts.shape[0]), best], finished)
+        seeds = adapter.train_z_d.shape[0]
+        return NearestPolicy(
+            jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), actors), adapter.train_z_d, adapter.body
+        )
+
+    return AtOnce("nn", make)
+
+
+# The best single policy
+
+
+def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """Nothing to train: phase 1 did."""
+    del key
+    seeds = problem.config.model_seeds
+
+    def make() -> Plain:
+        best = best_policy(problem, inputs["policies"])
+        return Plain(jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), best))
+
+    return AtOnce("best-single", make)
+
+
+# PPOenv
+
+
+class OwnPolicy(eqx.Module):
+    """The policy that was trained in the very environment."""
+
+    actors: Actor  # [E, ...] training and test environments
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
+        """The environment it is told."""
+        del observation
+        assert hidden is not None
+        return hidden.environment
+
+    def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
+        """The mean of that environment's policy."""
+        del feedback
+        return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
+
+    def adapt(self, memory: Array, transitions: Transitions) -> Array:
+        """Need not."""
+        del transitions
+        return memory
+
+
+def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
+    """Nothing to train: phase 1 did, in the test environments too."""
+    del problem, key
+
+    def make() -> OwnPolicy:
+        def join(kept: Array, bound: Array) -> Array:
+            return jnp.swapaxes(jnp.concatenate([kept[-1], bound]), 0, 1)  # [seeds, E, ...]
+
+        return OwnPolicy(jax.tree.map(join, inputs["policies"], inputs["upper_bound"]))
+
+    return AtOnce("ppo-env", make)
+
+
+PD_VF = Method("pd-vf", "policy-dynamics value function (the method)", train_pd_vf, ("adapter",), mirror=mirrored)
+PPO_ENV = Method(
+    "ppo-env",
+    "PPO trained in the very environment it is tested in (upper bound)",
+    train_ppo_env,
+    ("policies", "upper_bound"),
+    told=True,
+)
+NN = Method("nn", "policy of the nearest training environment in z_d (ablation)", train_nn, ("policies", "adapter"))
+BEST_SINGLE = Method(
+    "best-single",
+    "the finished training policy with the best mean return over the training environments (ours)",
+    train_best_single,
+    ("policies",),
+)
+NO_AGG_VALUE = Method(
+    "no-agg-value", "PD-VF without aggregation for W (ablation)", train_no_agg_value, ("initial_adapter",)
+)
+NO_AGG_POLICY = Method(
+    "no-agg-policy", "PD-VF without aggregation for the decoder (ablation)", train_no_agg_policy, _SUPERVISED
+)

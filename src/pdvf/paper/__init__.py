@@ -1,0 +1,1 @@
+"""The method of the paper, phase by phase; `pipeline` is where to start."""

@@ -1,0 +1,99 @@
+"""What a user deploys: a trained PD-VF that adapts within one episode (section 3.5)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.core.arrays import Array
+from pdvf.engines.base import Engine
+from pdvf.engines.rollout import Steps
+from pdvf.paper.aggregate import ReturnScale
+from pdvf.paper.prober import Body, Probed
+from pdvf.paper.quadratic import QuadraticValue, mean_matrices, optimal_policy_embedding
+
+ANCHORS = 4
+"""Training environments that A(s0, z_d) is held by: more weigh next to nothing and cost time."""
+
+
+class Adapter(eqx.Module):
+    """A trained PD-VF: probe, encoder, decoder, value function and what they need to know of their training."""
+
+    body: Body
+    value: QuadraticValue  # [M, ...]
+    scale: ReturnScale
+    train_z_d: Array  # [E, d] dynamics embedding of each training environment
+    train_z_pi: Array  # [B, e] embeddings of the training policies
+    anchor: float = eqx.field(static=True, default=0.0)
+    anchor_width: float = eqx.field(static=True, default=0.3)
+
+    def matrix(self, s0: Array, z_d: Array) -> Array:
+        """A(s0, z_d) [e, e], held by its values in the training environments near z_d.
+
+        A network may be wild between environments it has seen. A share `anchor` of A is the mean of A over the
+        training environments nearest to z_d, weighted by a Gaussian of width `anchor_width`: a quadratic form again.
+        """
+        if self.anchor == 0.0:
+            return mean_matrices(self.value, s0, z_d[None])[0]
+        distance = jnp.sum((self.train_z_d - z_d) ** 2, axis=-1)
+        minus, nearest = jax.lax.top_k(-distance, min(ANCHORS, distance.shape[0]))
+        weights = jax.nn.softmax(minus / (2 * self.anchor_width**2))
+        matrices = mean_matrices(self.value, s0, jnp.concatenate([z_d[None], self.train_z_d[nearest]]))
+        return (1 - self.anchor) * matrices[0] + self.anchor * jnp.einsum("e,eij->ij", weights, matrices[1:])
+
+    def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
+        """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]."""
+        return self._units(z_d).unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
+
+    def choose(self, s0: Array, z_d: Array) -> tuple[Array, Array]:
+        """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get."""
+        z_pi, value = optimal_policy_embedding(self.matrix(s0, z_d))
+        return z_pi, self._units(z_d).unscale(value)
+
+    def _units(self, z_d: Array) -> ReturnScale:
+        """Where every training environment has a range of returns of its own, that of the nearest."""
+        return self.scale.at(jnp.argmin(jnp.sum((self.train_z_d - z_d) ** 2, axis=-1)))
+
+
+class Selector(Protocol):
+    """How a policy embedding is chosen once the dynamics are known; it may not touch the environment."""
+
+    def __call__(self, adapter: Adapter, probed: Probed) -> tuple[Array, Array]:
+        """Policy embeddings [n, e] and the returns [n] it expects of them."""
+        ...
+
+
+class ClosedForm:
+    """The paper's choice: the top eigenvector of A(s0, z_d).
+
+    Its sign is arbitrary and does not matter: the decoder plays z and -z alike.
+    """
+
+    def __call__(self, adapter: Adapter, probed: Probed) -> tuple[Array, Array]:
+        """OPEs [n, e] and their predicted returns [n]."""
+        return jax.vmap(adapter.choose)(probed.s0, probed.z_d)
+
+
+class Adaptation(NamedTuple):
+    """n adapted episodes."""
+
+    returns: Array  # [n]
+    predicted: Array  # [n]
+    z_d: Array  # [n, d]
+    z_pi: Array  # [n, e]
+    steps: Steps  # [T, n, ...]
+
+
+def adapt_episodes(
+    engine: Engine, adapter: Adapter, contexts: Array, selector: Selector, probe_key: Array, play_key: Array
+) -> Adaptation:
+    """One honest episode for each context [n, c]: probe, infer, select, act to the end; probing steps count."""
+    probed = adapter.body.begin(engine, contexts, probe_key)
+    z_pi, predicted = selector(adapter, probed)
+    returns, rest = adapter.body.finish(engine, contexts, probed, z_pi, play_key, record=True)
+    assert rest is not None
+    steps = Steps(*(jnp.concatenate([a, b]) for a, b in zip(probed.steps, rest, strict=True)))
+    return Adaptation(returns, predicted, probed.z_d, z_pi, steps)

@@ -1,0 +1,85 @@
+"""Dynamics autoencoder: z_d = E_d({(s, a, s')}), s' = D_d(s, a, z_d) (section 3.3)."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.config import AutoencoderOptions
+from pdvf.core.arrays import Array, Scaler
+from pdvf.core.networks import FeedForward, SetEncoder
+from pdvf.paper.trajectories import Trajectories, choose
+
+DECODED = 8  # transitions of an episode that one gradient step predicts
+
+
+class DynamicsAutoencoder(eqx.Module):
+    """Encodes the first N_d transitions of an episode and predicts any other of the same environment.
+
+    Inputs are normalised and the change of state is predicted instead of the state (docs/decisions/0006-embeddings.md).
+    """
+
+    encoder: SetEncoder
+    decoder: FeedForward
+    observation: Scaler
+    change: Scaler
+
+    def encode(
+        self,
+        observation: Array,
+        action: Array,
+        next_observation: Array,
+        valid: Array,
+        key: Array | None = None,
+    ) -> Array:
+        """z_d [e] from transitions s [m, o], a [m, a] scaled, s' [m, o] where valid [m]."""
+        change = self.change.scale(next_observation - observation)
+        elements = jnp.concatenate([self.observation.scale(observation), action, change], axis=-1)
+        return self.encoder(elements, valid, key)
+
+    def decode(self, observation: Array, action: Array, z_d: Array) -> Array:
+        """Predicted next observation [o]."""
+        return observation + self.change.unscale(self._change(observation, action, z_d))
+
+    def _change(self, observation: Array, action: Array, z_d: Array) -> Array:
+        return self.decoder(jnp.concatenate([self.observation.scale(observation), action, z_d]))
+
+
+def make(trajectories: Trajectories, options: AutoencoderOptions, key: Array) -> DynamicsAutoencoder:
+    """A fresh autoencoder with the scales of the data."""
+    encoder_key, decoder_key = jax.random.split(key)
+    o, a = trajectories.observation.shape[-1], trajectories.action.shape[-1]
+    weight = trajectories.valid.astype(jnp.float32)
+    hidden = (options.decoder, options.decoder)
+    return DynamicsAutoencoder(
+        SetEncoder(2 * o + a, options.model, options.embedding, options.dropout, encoder_key),
+        FeedForward((o + a + options.embedding, *hidden, o), decoder_key),
+        Scaler.from_data(trajectories.observation, weight),
+        Scaler.from_data(trajectories.next_observation - trajectories.observation, weight),
+    )
+
+
+def loss(
+    model: DynamicsAutoencoder,
+    trajectories: Trajectories,
+    probe_steps: int,
+    count: int,
+    key: Array,
+    held_out: bool,
+) -> Array:
+    """Squared error of the predicted change, in units of its spread, for `count` episodes."""
+    choose_key, step_key, dropout_key = jax.random.split(key, 3)
+    batch = choose(trajectories, count, choose_key, held_out)
+
+    def one(episode: Trajectories, step_key: Array, dropout_key: Array) -> tuple[Array, Array]:
+        first = jax.tree.map(lambda x: x[:probe_steps], episode[:5])
+        z_d = model.encode(first[0], first[1], first[3], first[4], None if held_out else dropout_key)
+        length = jnp.sum(episode.valid)
+        chosen = jax.random.randint(step_key, (DECODED,), 0, length)
+        s, a, following = (x[chosen] for x in (episode.observation, episode.action, episode.next_observation))
+        predicted = jax.vmap(model._change, in_axes=(0, 0, None))(s, a, z_d)
+        return jnp.mean((predicted - model.change.scale(following - s)) ** 2), z_d
+
+    keys = jax.random.split(step_key, count), jax.random.split(dropout_key, count)
+    return jnp.mean(jax.vmap(one)(batch, *keys)[0])

@@ -1,0 +1,202 @@
+"""Phase 4, evaluation: one episode in each environment (section 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.config import Config
+from pdvf.core.arrays import Array
+from pdvf.core.devices import compiled
+from pdvf.paper.adapter import Adapter, ClosedForm, adapt_episodes
+from pdvf.paper.nearest import play_nearest
+from pdvf.paper.policy import PolicyAutoencoder, encode_episode
+from pdvf.paper.problem import Problem, transfer
+from pdvf.paper.trajectories import collect
+from pdvf.rl.networks import Actor
+
+_RETURNS = ("number", "SEJ")
+AXES = {
+    "environments": ("whole number", "E"),
+    "train_count": ("whole number", ""),
+    "contexts": ("number", "Ec"),
+    "returns": _RETURNS,
+    "predicted": _RETURNS,
+    "peek": _RETURNS,
+    "nn": _RETURNS,
+    "ppo_env": ("number", "EPJ"),
+    "transfer": ("number", "EPE"),
+    "z_d": ("any number", "SEJd"),
+    "z_pi": ("any number", "SEJe"),
+    "path_observation": ("any number", "SETo"),
+    "path_next_observation": ("any number", "SETo"),
+    "path_valid": ("flag", "SET"),
+    "tsne_z_d": ("number", "Nd"),
+    "tsne_z_pi": ("number", "Ne"),
+    "tsne_policy": ("whole number", "N"),
+    "tsne_environment": ("whole number", "N"),
+    "value_predicted": ("number", "V"),
+    "value_actual": ("number", "V"),
+}
+"""The arrays of an evaluation: kind and axes, for environments E, models S, policies P and episodes J."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One episode at a time in every environment, training and test: the only phase that plays in the latter.
+
+    `honest` is the paper's protocol without a second try. `peek` plays z and -z and keeps the better return, as the
+    authors' code does; it is reported beside `honest`, never instead.
+    """
+
+    problem: Problem
+    policies: Actor  # [K, E, seeds, ...]
+    upper_bound: Actor  # [test E, seeds, ...]
+    policy: PolicyAutoencoder  # [S, ...]
+    adapter: Adapter  # [S, ...]
+    name = "evaluate"
+    stages = 1
+
+    def start(self) -> tuple[()]:
+        """Nothing is carried over."""
+        return ()
+
+    def advance(self, state: tuple[()], stage: int) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Plays everything."""
+        del state, stage
+        evaluation = compiled(self._play)(self.policies, self.upper_bound, self.policy, self.adapter)
+        train = self.problem.contexts.shape[0]
+        metrics = {
+            f"{method}_{split}": jnp.mean(evaluation[array][at])
+            for method, array in (("pd-vf", "returns"), ("nn", "nn"))
+            for split, at in (("train", np.s_[:, :train]), ("test", np.s_[:, train:]))
+        }
+        return evaluation, metrics | {"ppo-env_test": jnp.mean(evaluation["ppo_env"][train:])}
+
+    def finish(self, evaluation: dict[str, Array]) -> dict[str, dict[str, Array]]:
+        """`evaluation`: returns and everything the report draws."""
+        return {"evaluation": evaluation}
+
+    def _play(self, policies: Actor, upper_bound: Actor, policy: PolicyAutoencoder, adapter: Adapter):
+        engine, everywhere = self.problem.engine, self.problem.everywhere
+        train, episodes = self.problem.contexts.shape[0], self.problem.config.evaluate.episodes
+        keys = jax.random.split(self.problem.key(7), 6)
+        finished = jax.tree.map(lambda a, b: jnp.concatenate([a[-1], b]), policies, upper_bound)  # [E, seeds, ...]
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), finished)
+        contexts = jnp.repeat(everywhere, episodes, axis=0)
+
+        def own(actors: Actor, context: Array, key: Array) -> Array:
+            """Returns [seeds, J] of an environment's own policies."""
+            return transfer(engine, jnp.tile(context, (episodes, 1)), actors, key)
+
+        ppo_env = jax.vmap(own)(finished, everywhere, jax.random.split(keys[0], everywhere.shape[0]))
+        best = jnp.argmax(jnp.mean(ppo_env[:train], axis=-1), axis=-1)
+        neighbours = jax.tree.map(lambda x: x[jnp.arange(train), best], finished)  # [E, ...]
+
+        def one(adapter: Adapter, probe_key: Array, play_key: Array):
+            adapted = adapt_episodes(engine, adapter, contexts, ClosedForm(), probe_key, play_key)
+            probed = adapter.body.begin(engine, contexts, probe_key)
+            mirrored, _ = adapter.body.finish(engine, contexts, probed, -adapted.z_pi, play_key)
+            nearest = play_nearest(engine, contexts, adapter, probed, neighbours, play_key)
+            return adapted, jnp.maximum(adapted.returns, mirrored), nearest
+
+        seeds = adapter.scale.low.shape[0]
+        adapted, peek, nearest = jax.vmap(one)(
+            adapter, jax.random.split(keys[1], seeds), jax.random.split(keys[2], seeds)
+        )
+
+        def grid(x: Array) -> Array:
+            """[S, E * J] to [S, E, J]."""
+            return x.reshape(x.shape[0], everywhere.shape[0], episodes, *x.shape[2:])
+
+        def paths(x: Array) -> Array:
+            """[S, T, E * J, ...] to the first episode of each environment, [S, E, T, ...]."""
+            return jnp.moveaxis(x[:, :, ::episodes], 1, 2)
+
+        first = jax.tree.map(lambda x: x[0], (policy, adapter))
+        family, seed = engine.family, self.problem.config.seed
+        return {
+            "environments": jnp.array(family.train(seed).numbers + family.test(seed).numbers),
+            "train_count": jnp.array(train),
+            "contexts": everywhere,
+            "returns": grid(adapted.returns),
+            "predicted": grid(adapted.predicted),
+            "z_d": grid(adapted.z_d),
+            "z_pi": grid(adapted.z_pi),
+            "peek": grid(peek),
+            "nn": grid(nearest),
+            "ppo_env": ppo_env,
+            "path_observation": paths(adapted.steps.observation),
+            "path_next_observation": paths(adapted.steps.next_observation),
+            "path_valid": paths(adapted.steps.valid),
+            "transfer": transfer(engine, everywhere, flat, keys[3]).reshape(*ppo_env.shape[:2], -1),
+            **self._embeddings(finished, first[0], first[1], keys[4]),
+            **self._predictions(first[1], keys[5]),
+        }
+
+    def _embeddings(self, finished: Actor, policy: PolicyAutoencoder, adapter: Adapter, key: Array):
+        """z_d and z_pi of episodes of one policy of each environment in every environment, for the t-SNE figures."""
+        collect_key, encode_key = jax.random.split(key)
+        everywhere = self.problem.everywhere
+        count, episodes = everywhere.shape[0], 2
+        actors = jax.tree.map(lambda x: x[:, 0], finished)
+        keys = jax.random.split(collect_key, count)
+        engine, kept = self.problem.engine, self.problem.config.collect.steps
+        played = jax.vmap(lambda actor, k: collect(engine, everywhere, episodes, kept, actor, k))(actors, keys)
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), played)
+        first = jax.tree.map(lambda x: x[:, : self.problem.engine.family.probe_steps], flat[:5])
+        z_d = jax.vmap(adapter.body.dynamics.encode)(first[0], first[1], first[3], first[4])
+        set_size = self.problem.config.policy.set_size
+        encode_keys = jax.random.split(encode_key, flat.returns.shape[0])
+        z_pi = jax.vmap(lambda row, k: encode_episode(policy, row, set_size, k))(flat, encode_keys)
+        family, seed = self.problem.engine.family, self.problem.config.seed
+        numbers = jnp.array(family.train(seed).numbers + family.test(seed).numbers)
+        return {
+            "tsne_z_d": z_d,
+            "tsne_z_pi": z_pi,
+            "tsne_policy": jnp.repeat(numbers, count * episodes),
+            "tsne_environment": jnp.tile(jnp.repeat(numbers, episodes), count),
+        }
+
+    def _predictions(self, adapter: Adapter, key: Array):
+        """W against actual returns of training policies' embeddings in the training environments."""
+        choose_key, score_key = jax.random.split(key)
+        z_pi = jax.random.choice(choose_key, adapter.train_z_pi, (100,))
+        scores = adapter.body.score(self.problem.engine, self.problem.contexts, z_pi, score_key, 0.0)
+        predict = jax.vmap(jax.vmap(adapter.predict, in_axes=(0, None, 0)))
+        predicted = predict(scores.s0, scores.z_pi, scores.z_d)
+        return {"value_predicted": predicted.reshape(-1), "value_actual": scores.returns.reshape(-1)}
+
+
+class Row(NamedTuple):
+    """A line of returns.csv."""
+
+    family: str
+    split: str
+    environment: int
+    method: str
+    protocol: str
+    seed: int
+    episode: int
+    value: float
+
+
+def return_rows(config: Config, evaluation: dict[str, np.ndarray]) -> Iterator[Row]:
+    """Every return of an evaluation, one episode a row; methods are named as in the paper's figures."""
+    train = int(evaluation["train_count"])
+    by_seed = {
+        ("pd-vf", "honest"): evaluation["returns"],
+        ("pd-vf", "peek"): evaluation["peek"],
+        ("nn", "honest"): evaluation["nn"],
+        ("ppo-env", "honest"): np.swapaxes(evaluation["ppo_env"], 0, 1),
+    }
+    for (method, protocol), returns in by_seed.items():
+        for (seed, e, episode), value in np.ndenumerate(returns):
+            split = "train" if e < train else "test"
+            number = int(evaluation["environments"][e])
+            yield Row(config.family, split, number, method, protocol, seed, episode, float(value))

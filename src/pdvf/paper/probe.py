@@ -1,0 +1,115 @@
+"""Which of the finished policies probes, and which is the best for everything; test environments have no say."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from pdvf.core.arrays import Array
+from pdvf.core.devices import compiled
+from pdvf.engines.rollout import Episodes, begin, play
+from pdvf.families.base import GuardedFamily
+from pdvf.paper.problem import Problem, finished_policies, transfer
+from pdvf.rl.networks import Actor
+
+EPISODES = 16
+"""Beginnings of episodes that each policy plays in each training environment."""
+SOON = 0.1
+"""Share of an episode that counts as its beginning."""
+TOLERATED = 0.02
+"""Share of lost beginnings above the lowest there is that a probe may have."""
+FIRST = 4
+"""Times N_d: the steps in which a calm policy stays away from the end."""
+
+
+def probe_policy(problem: Problem, policies: Actor) -> Actor:
+    """The best finished policy, by its mean return over the training environments, if it is safe.
+
+    If not, of the safe ones the calmest where the family can tell, else the best. A probe that ends the episode leaves
+    nothing to adapt to, whatever it returns elsewhere (docs/decisions/0010-probe.md).
+    """
+
+    @compiled
+    def choose(policies: Actor) -> Actor:
+        finished = finished_policies(policies)
+        returns = _returns(problem, finished)
+        lost = lost_beginnings(problem, finished, jnp.mean(returns))
+        safe = lost <= jnp.min(lost) + TOLERATED
+        mean = jnp.mean(returns, axis=1)
+        best = jnp.argmax(mean)
+
+        def among_the_safe() -> Array:
+            guarded = isinstance(problem.engine.family, GuardedFamily)
+            merit = -dangers(problem, finished) if guarded else mean
+            return jnp.argmax(jnp.where(safe, merit, -jnp.inf))
+
+        chosen = jax.lax.cond(safe[best], lambda: best, among_the_safe)
+        return jax.tree.map(lambda x: x[chosen], finished)
+
+    return choose(policies)
+
+
+def best_policy(problem: Problem, policies: Actor) -> Actor:
+    """The finished policy with the best mean return over the training environments."""
+
+    @compiled
+    def choose(policies: Actor) -> Actor:
+        finished = finished_policies(policies)
+        best = jnp.argmax(jnp.mean(_returns(problem, finished), axis=1))
+        return jax.tree.map(lambda x: x[best], finished)
+
+    return choose(policies)
+
+
+def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
+    """Share [P] of episodes in the training environments that policies [P, ...] end soon, below a return of `usual`.
+
+    An episode that ends soon and well has reached its goal.
+    """
+    engine = problem.engine
+    contexts = jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
+    steps = max(engine.family.probe_steps, math.ceil(SOON * engine.family.horizon))
+
+    def one(actor: Actor, key: Array) -> Array:
+        begin_key, play_key = jax.random.split(key)
+        episodes = begin(engine, contexts, begin_key)
+        episodes, _ = play(engine, contexts, episodes, lambda s, _: jax.vmap(actor)(s), play_key, steps, record=False)
+        return jnp.mean(~episodes.alive & (episodes.returns < usual))
+
+    return jax.vmap(one)(actors, jax.random.split(problem.key(10), actors.log_std.shape[0]))
+
+
+def dangers(problem: Problem, actors: Actor) -> Array:
+    """How near [P] to the end of the task policies [P, ...] come in their first steps, on average and at the worst."""
+    keys = jax.random.split(problem.key(11), actors.log_std.shape[0])
+    return jax.vmap(lambda actor, key: first_danger(problem, actor, actor, key))(actors, keys)
+
+
+def first_danger(problem: Problem, probe: Actor, actor: Actor, key: Array, episodes: int = EPISODES) -> Array:
+    """The largest danger in the first steps of an episode in which one policy probes and another goes on.
+
+    On average over episodes; the mean over the training environments plus that of the worst.
+    """
+    engine, contexts = problem.engine, jnp.repeat(jnp.asarray(problem.contexts), episodes, axis=0)
+    family = engine.family
+    assert isinstance(family, GuardedFamily)
+    danger = jax.vmap(jax.vmap(family.danger))
+
+    def go_on(playing: Episodes, policy: Actor, steps: int, key: Array) -> tuple[Episodes, Array]:
+        playing, made = play(engine, contexts, playing, lambda s, _: jax.vmap(policy)(s), key, steps)
+        assert made is not None
+        return playing, jnp.max(jnp.where(made.valid, danger(made.next_observation), 0.0), axis=0, initial=0.0)
+
+    begin_key, probe_key, play_key = jax.random.split(key, 3)
+    probing = family.probe_steps
+    playing, first = go_on(begin(engine, contexts, begin_key), probe, probing, probe_key)
+    _, then = go_on(playing, actor, min(FIRST * probing, family.horizon) - probing, play_key)
+    largest = jnp.maximum(first, then)
+    each = jnp.mean(largest.reshape(-1, episodes), axis=1)
+    return jnp.mean(each) + jnp.max(each)
+
+
+def _returns(problem: Problem, finished: Actor) -> Array:
+    return transfer(problem.engine, problem.contexts, finished, problem.key(5))

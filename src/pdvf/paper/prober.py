@@ -1,0 +1,88 @@
+"""Everything that plays an episode except the choice of a policy: probe, dynamics encoder, policy decoder."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.core.arrays import Array
+from pdvf.engines.base import Engine
+from pdvf.engines.rollout import Episodes, Steps, begin, play
+from pdvf.paper.dynamics import DynamicsAutoencoder
+from pdvf.paper.policy import PolicyDecoder
+from pdvf.rl.networks import Actor
+
+
+class Probed(NamedTuple):
+    """n episodes after their N_d probing steps."""
+
+    episodes: Episodes
+    s0: Array  # [n, o]
+    z_d: Array  # [n, d]
+    steps: Steps  # [N_d, n, ...]
+
+
+class Scores(NamedTuple):
+    """Z policy embeddings, each played in E environments."""
+
+    z_pi: Array  # [Z, e]
+    s0: Array  # [Z, E, o]
+    z_d: Array  # [Z, E, d]
+    returns: Array  # [Z, E]
+    home: Array  # [Z] the environment an embedding is meant for, where there is one
+
+
+class Body(eqx.Module):
+    """Probes with one fixed policy, infers z_d, and acts as a policy embedding says."""
+
+    probe: Actor
+    dynamics: DynamicsAutoencoder
+    decoder: PolicyDecoder
+
+    def begin(self, engine: Engine, contexts: Array, key: Array, noise: float = 0.0) -> Probed:
+        """Starts an episode for each context [n, c] and spends its first N_d steps on probing."""
+        begin_key, play_key = jax.random.split(key)
+        episodes = begin(engine, contexts, begin_key)
+        s0 = episodes.observation
+
+        def act(observation: Array, key: Array) -> Array:
+            mean = jax.vmap(self.probe)(observation)
+            return mean + noise * jax.random.normal(key, mean.shape)
+
+        episodes, steps = play(engine, contexts, episodes, act, play_key, engine.family.probe_steps)
+        assert steps is not None
+        return Probed(episodes, s0, self.infer(steps), steps)
+
+    def infer(self, steps: Steps) -> Array:
+        """z_d [n, d] from probing steps [N_d, n, ...]."""
+        s, a, following, valid = (jnp.moveaxis(x, 0, 1) for x in steps)
+        return jax.vmap(self.dynamics.encode)(s, a, following, valid)
+
+    def finish(
+        self, engine: Engine, contexts: Array, probed: Probed, z_pi: Array, key: Array, record: bool = False
+    ) -> tuple[Array, Steps | None]:
+        """Plays on as z_pi [n, e] until the end: returns [n] with the probing steps counted in, and the steps."""
+
+        def act(observation: Array, _: Array) -> Array:
+            return jax.vmap(self.decoder)(observation, z_pi)
+
+        steps = engine.family.horizon - engine.family.probe_steps
+        episodes, made = play(engine, contexts, probed.episodes, act, key, steps, record)
+        return episodes.returns, made
+
+    def score(self, engine: Engine, contexts: Array, z_pi: Array, key: Array, noise: float, chunk: int = 512) -> Scores:
+        """Plays every z_pi [Z, e] in every context [E, c], a chunk of embeddings at a time."""
+
+        def one(row: tuple[Array, Array]) -> Scores:
+            z, key = row
+            probe_key, play_key = jax.random.split(key)
+            probed = self.begin(engine, contexts, probe_key, noise)
+            tiled = jnp.tile(z, (contexts.shape[0], 1))
+            returns, _ = self.finish(engine, contexts, probed, tiled, play_key)
+            return Scores(z, probed.s0, probed.z_d, returns, jnp.zeros((), jnp.int32))
+
+        keys = jax.random.split(key, z_pi.shape[0])
+        return jax.lax.map(one, (z_pi, keys), batch_size=min(chunk, z_pi.shape[0]))

@@ -1,0 +1,70 @@
+"""What every phase is given: a configuration with its family and engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from pdvf.config import Config
+from pdvf.core.arrays import Array
+from pdvf.engines import Engine, make_engine
+from pdvf.engines.rollout import episode_returns
+from pdvf.families import make_family
+from pdvf.rl.networks import Actor
+
+PROBE_NOISE = 0.3  # of the largest action, while W is trained; test episodes are probed without noise
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A configuration with the family and engine it names. Only `everywhere` knows the test environments."""
+
+    config: Config
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What simulates."""
+        return make_engine(
+            make_family(self.config.family, self.config.environment), self.config.engine, self.config.seed
+        )
+
+    @cached_property
+    def contexts(self) -> Any:
+        """Contexts [E, c] of the training environments; NumPy, so that no trace can hold them."""
+        return self.engine.family.train(self.config.seed).contexts
+
+    @cached_property
+    def everywhere(self) -> Any:
+        """Contexts of training and test environments, for the upper bound PPOenv and for evaluation only."""
+        return np.concatenate([self.contexts, self.engine.family.test(self.config.seed).contexts])
+
+    def key(self, phase: int) -> Array:
+        """The random key of a phase."""
+        return jax.random.fold_in(jax.random.key(self.config.seed), phase)
+
+    def model_keys(self, phase: int) -> Array:
+        """One key for each model seed [S]."""
+        return jax.random.split(self.key(phase), self.config.model_seeds)
+
+
+def flat_policies(policies: Actor) -> Actor:
+    """All kept policies [C, ...] of [K, E, seeds, ...], the finished ones last."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), policies)
+
+
+def finished_policies(policies: Actor) -> Actor:
+    """The last of the kept policies [K, E, seeds, ...] of every training, [E * seeds, ...]."""
+    return jax.tree.map(lambda x: x[-1].reshape(-1, *x.shape[3:]), policies)
+
+
+def transfer(engine: Engine, contexts: Array, actors: Actor, key: Array) -> Array:
+    """Returns [P, E] of policies [P, ...] without noise in contexts [E, c]."""
+
+    def one(actor: Actor, key: Array) -> Array:
+        return episode_returns(engine, contexts, lambda s, _: jax.vmap(actor)(s), key)
+
+    return jax.vmap(one)(actors, jax.random.split(key, actors.log_std.shape[0]))

@@ -1,0 +1,99 @@
+"""Phase 1, reinforcement learning: policies for every environment (section 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.core.arrays import Array
+from pdvf.core.devices import compiled, spread
+from pdvf.paper.problem import Problem
+from pdvf.rl import ppo
+from pdvf.rl.networks import Actor
+
+
+class Ensemble(NamedTuple):
+    """Policies in training [P, ...] and the checkpoints kept of them [K, P, ...]; P = environments x policy seeds."""
+
+    state: ppo.TrainState
+    kept: Actor
+
+
+@dataclass(frozen=True)
+class ReinforcementLearning:
+    """Trains `policy_seeds` policies in every environment; a stage ends with a checkpoint that is kept.
+
+    Policies of the test environments are trained in the same program, for the upper bound PPOenv alone: they share
+    no data with the others and leave in an artefact of their own, which only evaluation reads.
+    """
+
+    problem: Problem
+    name = "train"
+
+    @property
+    def stages(self) -> int:
+        """One for each kept checkpoint."""
+        return self.problem.config.ppo.checkpoints
+
+    @cached_property
+    def contexts(self) -> np.ndarray:
+        """Context [P, c] of each policy, environment by environment."""
+        return np.repeat(self.problem.everywhere, self.problem.config.policy_seeds, axis=0)
+
+    def start(self) -> Ensemble:
+        """Untrained policies."""
+        engine, options = self.problem.engine, self.problem.config.ppo
+        keys = jax.random.split(self.problem.key(1), self.contexts.shape[0])
+        fresh = compiled(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
+        state = fresh(self.contexts, keys)
+        return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
+
+    def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Array]]:
+        """All policies learn until the next checkpoint."""
+        shuffle = jax.random.fold_in(self.problem.key(2), stage)
+        state, metrics = self._train(shuffle, (self.contexts, ensemble.state))
+        kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), ensemble.kept, state.actor)
+        shaped = metrics.episode_return.reshape(self.problem.everywhere.shape[0], -1, metrics.std.shape[-1])
+        train = self.problem.contexts.shape[0]
+        summary = {
+            "return_per_environment": jnp.nanmean(shaped[:, :, -5:], axis=(1, 2)),
+            "train_return": jnp.nanmean(shaped[:train, :, -5:]),
+            "policy_loss": jnp.mean(metrics.policy_loss),
+            "value_loss": jnp.mean(metrics.value_loss),
+            "std": jnp.mean(metrics.std[:, -1]),
+            "curve": jnp.nanmean(shaped, axis=1),
+            "steps": jnp.array(float(self.contexts.shape[0] * self._steps_per_stage)),
+        }
+        return Ensemble(state, kept), summary
+
+    @property
+    def _steps_per_stage(self) -> int:
+        options = self.problem.config.ppo
+        return options.updates_per_checkpoint * options.environments * options.rollout
+
+    @cached_property
+    def _train(self):
+        engine, options = self.problem.engine, self.problem.config.ppo
+
+        def train(shuffle: Array, split: tuple[Array, ppo.TrainState]):
+            def one(context: Array, state: ppo.TrainState):
+                return ppo.train(engine, options, context, state, shuffle, options.updates_per_checkpoint)
+
+            return jax.vmap(one)(*split)
+
+        return spread(train)
+
+    def finish(self, ensemble: Ensemble) -> dict[str, Actor]:
+        """`policies` [K, E, seeds, ...] of the training environments and `upper_bound` of the test environments."""
+        train = self.problem.contexts.shape[0]
+        shape = (self.problem.everywhere.shape[0], self.problem.config.policy_seeds)
+        kept = jax.tree.map(lambda x: x.reshape(x.shape[0], *shape, *x.shape[2:]), ensemble.kept)
+        return {
+            "policies": jax.tree.map(lambda x: x[:, :train], kept),
+            "upper_bound": jax.tree.map(lambda x: x[-1, train:], kept),
+        }

@@ -1,0 +1,140 @@
+"""Phase 2, self-supervised learning: trajectories, then embeddings of dynamics and of policies (section 3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pdvf.core import fitting as fit
+from pdvf.core.arrays import Array
+from pdvf.core.devices import spread, together
+from pdvf.core.networks import stacked
+from pdvf.paper import dynamics, policy
+from pdvf.paper.dynamics import DynamicsAutoencoder
+from pdvf.paper.policy import PolicyAutoencoder
+from pdvf.paper.problem import Problem, flat_policies
+from pdvf.paper.trajectories import Trajectories, collect, training_episodes
+from pdvf.rl.networks import Actor
+
+EMBED_STAGES = 20
+COLLECTED = 2**24  # most steps that are collected at once, before episodes are thinned
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Every kept policy plays in every training environment."""
+
+    problem: Problem
+    policies: Actor
+    name = "collect"
+    stages = 1
+
+    def start(self) -> tuple[()]:
+        """Nothing is carried over."""
+        return ()
+
+    def advance(self, state: tuple[()], stage: int) -> tuple[Trajectories, dict[str, Array]]:
+        """All episodes of all policies."""
+        del state, stage
+        engine, contexts = self.problem.engine, self.problem.contexts
+        episodes, kept = self.problem.config.collect.episodes, self.problem.config.collect.steps
+        at_once = COLLECTED // (contexts.shape[0] * episodes * engine.family.horizon)
+        actors = flat_policies(self.policies)
+        keys = jax.random.split(self.problem.key(3), actors.log_std.shape[0])
+        play = spread(
+            lambda _, split: jax.lax.map(
+                lambda row: collect(engine, contexts, episodes, kept, *row), split, batch_size=max(1, min(at_once, 64))
+            )
+        )
+        trajectories = play((), (actors, keys))
+        quantiles = jnp.quantile(trajectories.returns, jnp.array([0.1, 0.5, 0.9]))
+        return trajectories, {"mean_return": jnp.mean(trajectories.returns), "return_quantiles": quantiles}
+
+    def finish(self, trajectories: Trajectories) -> dict[str, Trajectories]:
+        """`trajectories` [C, E, J, T, ...]."""
+        return {"trajectories": trajectories}
+
+
+class Autoencoders(NamedTuple):
+    """Both autoencoders in training, [S, ...]."""
+
+    dynamics: fit.Fit[DynamicsAutoencoder]
+    policy: fit.Fit[PolicyAutoencoder]
+
+
+@dataclass(frozen=True)
+class SelfSupervised:
+    """Trains the dynamics and the policy autoencoder, [S] of each; those with the lowest held-out loss are kept."""
+
+    problem: Problem
+    trajectories: Trajectories
+    name = "embed"
+    stages = EMBED_STAGES
+
+    def start(self) -> Autoencoders:
+        """Untrained autoencoders."""
+        config = self.problem.config
+
+        def one(key: Array, trajectories: Trajectories) -> Autoencoders:
+            keys = jax.random.split(key, 4)
+            fresh_dynamics = dynamics.make(trajectories, config.dynamics, keys[0])
+            fresh_policy = policy.make(trajectories, config.policy, keys[2])
+            return Autoencoders(
+                fit.start(fresh_dynamics, self._optimiser("dynamics"), keys[1]),
+                fit.start(fresh_policy, self._optimiser("policy"), keys[3]),
+            )
+
+        return stacked(one, self.problem.model_keys(4), self.trajectories)
+
+    def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
+        """A twentieth of the epochs of both."""
+        del stage
+        (d, d_metrics), (p, p_metrics) = together(
+            (self._dynamics, (self.trajectories, state.dynamics)),
+            (self._policy, (self.trajectories, state.policy)),
+        )
+        metrics = {f"dynamics_{k}": v for k, v in d_metrics.items()} | {f"policy_{k}": v for k, v in p_metrics.items()}
+        return Autoencoders(d, p), metrics
+
+    @cached_property
+    def _dynamics(self):
+        options, probe_steps = self.problem.config.dynamics, self.problem.engine.family.probe_steps
+        optimiser = self._optimiser("dynamics")
+
+        def advance(trajectories: Trajectories, state: fit.Fit[DynamicsAutoencoder]):
+            def loss(model: DynamicsAutoencoder, key: Array, held_out: bool = False) -> Array:
+                return dynamics.loss(model, trajectories, probe_steps, options.batch, key, held_out)
+
+            return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("dynamics"))
+
+        return spread(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+
+    @cached_property
+    def _policy(self):
+        options = self.problem.config.policy
+        optimiser = self._optimiser("policy")
+
+        def advance(trajectories: Trajectories, state: fit.Fit[PolicyAutoencoder]):
+            def loss(model: PolicyAutoencoder, key: Array, held_out: bool = False) -> Array:
+                return policy.loss(model, trajectories, options, key, held_out)
+
+            return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("policy"))
+
+        return spread(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+
+    def finish(self, state: Autoencoders) -> dict[str, object]:
+        """`dynamics` and `policy` autoencoders [S, ...], the best of each."""
+        return {"dynamics": state.dynamics.best, "policy": state.policy.best}
+
+    def _updates(self, which: str) -> int:
+        options = getattr(self.problem.config, which)
+        total = options.epochs * max(training_episodes(self.trajectories) // options.batch, 1)
+        return max(total // self.stages, 1)
+
+    def _optimiser(self, which: str):
+        rate = getattr(self.problem.config, which).learning_rate
+        return fit.cosine_adam(rate, self._updates(which) * self.stages)

@@ -1,0 +1,293 @@
+"""Phase 3, supervised learning: the value function W, with aggregation for it and for the decoder (section 3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pdvf.core import fitting as fit
+from pdvf.core.arrays import Array
+from pdvf.core.devices import compiled, spread
+from pdvf.core.networks import stacked
+from pdvf.paper import aggregate, policy
+from pdvf.paper.adapter import Adapter
+from pdvf.paper.aggregate import Labelled, ReturnScale
+from pdvf.paper.dynamics import DynamicsAutoencoder
+from pdvf.paper.policy import PolicyAutoencoder, encode_episode
+from pdvf.paper.probe import probe_policy
+from pdvf.paper.prober import Body, Scores
+from pdvf.paper.problem import PROBE_NOISE, Problem, flat_policies
+from pdvf.paper.quadratic import QuadraticValue
+from pdvf.paper.trajectories import Trajectories
+from pdvf.rl.networks import Actor
+
+
+class Learning(NamedTuple):
+    """The supervised phase under way, for one model seed; the phase holds [S, ...]."""
+
+    body: Body
+    bank: Array  # [C, E, e] embeddings of the training policies
+    labelled: Labelled  # aggregated states for the decoder
+    labels: Array  # [] how many of its rows are filled
+    original: Scores  # embeddings scored before training
+    aggregated: Scores  # OPEs and the returns they got
+    filled: Array  # [] how many of its rows are filled
+    scale: ReturnScale
+    value: fit.Fit[QuadraticValue]  # M members together
+    held_out: Array  # [] loss of the present value function
+    initial: QuadraticValue  # [M, ...] before anything was aggregated for it
+    snapshots: QuadraticValue  # [H, M, ...] the best stages so far
+    losses: Array  # [H] their held-out losses
+    key: Array
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Aggregates data for the policy decoder, then trains the value function with aggregation.
+
+    The decoder comes first: a change of it would make every return that W has learned from stale.
+    """
+
+    problem: Problem
+    policies: Actor  # [K, E, seeds, ...]
+    trajectories: Trajectories
+    dynamics: DynamicsAutoencoder  # [S, ...]
+    policy: PolicyAutoencoder  # [S, ...]
+    name = "fit"
+
+    @property
+    def stages(self) -> int:
+        """Rounds for the decoder, the initial training of W, stages of aggregation."""
+        return self.problem.config.value.decoder_rounds + 1 + self.problem.config.value.stages
+
+    @property
+    def experts(self) -> Actor:
+        """All kept policies [C, ...]."""
+        return flat_policies(self.policies)
+
+    def start(self) -> Learning:
+        """Embeds the training policies and makes room for what will be aggregated."""
+        config = self.problem.config
+        scaler = jax.tree.map(lambda x: x[0], self.dynamics.observation)  # of the data, so the same for all models
+        sizes = config.dynamics.embedding, config.policy.embedding
+        members = stacked(
+            lambda key: aggregate.make_members(scaler, *sizes, config.value, key), self.problem.model_keys(8)
+        )
+        fresh = compiled(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0, 0)))
+        keys = self.problem.model_keys(6)
+        probe = probe_policy(self.problem, self.policies)
+        return fresh(probe, self.trajectories, self.dynamics, self.policy, members, keys)
+
+    def _start(
+        self,
+        probe: Actor,
+        trajectories: Trajectories,
+        dynamics: DynamicsAutoencoder,
+        policy: PolicyAutoencoder,
+        members: QuadraticValue,
+        key: Array,
+    ) -> Learning:
+        config = self.problem.config
+        options = config.value
+        key, encode_key, fit_key = jax.random.split(key, 3)
+        first = jax.tree.map(lambda x: x[:, :, 0], trajectories)  # one training episode a pair
+        keys = jax.random.split(encode_key, first.returns.shape)
+        encode = jax.vmap(lambda row: encode_episode(policy, row[0], config.policy.set_size, row[1]))
+        bank = jax.lax.map(encode, (first, keys))
+        e, d = bank.shape[-1], config.dynamics.embedding
+        environments, o = self.problem.contexts.shape[0], first.observation.shape[-1]
+        family = self.problem.engine.family
+        a, steps = first.action.shape[-1], family.horizon - family.probe_steps
+        if config.collect.steps:
+            steps = min(steps, config.collect.steps)
+
+        def scores(rows: int) -> Scores:
+            pairs = (rows, environments)
+            home = jnp.zeros(rows, jnp.int32)
+            return Scores(jnp.zeros((rows, e)), jnp.zeros((*pairs, o)), jnp.zeros((*pairs, d)), jnp.zeros(pairs), home)
+
+        rows = self._label_rows * options.decoder_rounds or 1
+        labelled = Labelled(
+            jnp.zeros((rows, e)),
+            jnp.zeros((rows, steps, o)),
+            jnp.zeros((rows, steps, a)),
+            jnp.zeros((rows, steps), bool),
+        )
+        empty = jnp.zeros((), jnp.int32)
+        return Learning(
+            Body(probe, dynamics, policy.decoder),
+            bank,
+            labelled,
+            empty,
+            scores(bank.shape[0] * 2 + options.interpolations + options.uniform),
+            scores(max(options.stages, 1) * environments * options.probes),
+            empty,
+            ReturnScale.of(jnp.zeros((1, environments)), options),
+            fit.start(members, self._value_optimiser(0), fit_key),
+            jnp.full((), jnp.inf),
+            members,
+            jax.tree.map(lambda x: jnp.broadcast_to(x, (options.snapshots, *x.shape)), members),
+            jnp.full(options.snapshots, jnp.inf),
+            key,
+        )
+
+    def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Array]]:
+        """One round for the decoder, the initial training of W, or one stage of aggregation."""
+        rounds = self.problem.config.value.decoder_rounds
+        programs = (self._decoder_round, self._initial, self._stage)
+        now = 0 if stage < rounds else 1 if stage == rounds else 2
+        return programs[now]((self.experts, self.trajectories), state)
+
+    @cached_property
+    def _decoder_round(self):
+        return self._program(self._aggregate_decoder)
+
+    @cached_property
+    def _initial(self):
+        return self._program(self._initial_value)
+
+    @cached_property
+    def _stage(self):
+        return self._program(self._aggregate_value)
+
+    def _program(self, function):
+        return spread(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
+
+    def _aggregate_decoder(self, experts: Actor, trajectories: Trajectories, state: Learning):
+        """States that decoded embeddings visit, labelled by the experts they came from; then the decoder learns."""
+        options, config = self.problem.config.value, self.problem.config.policy
+        key, visit_key, fit_key = jax.random.split(state.key, 3)
+        visited = aggregate.visit_and_label(
+            self.problem.engine,
+            self.problem.contexts,
+            state.body,
+            experts,
+            state.bank,
+            self._label_rows,
+            state.labelled.valid.shape[1] if self.problem.config.collect.steps else 0,
+            visit_key,
+        )
+        labelled = aggregate.append(state.labelled, visited, state.labels)
+        labels = state.labels + self._label_rows
+        original = aggregate.original_labels(trajectories, state.bank)
+        count = config.batch * policy.DECODED
+        updates = options.decoder_epochs * max(original.z_pi.shape[0] // config.batch, 1)
+        optimiser = fit.cosine_adam(config.learning_rate, updates)
+
+        def loss(decoder, key: Array) -> Array:
+            return aggregate.decoder_loss(decoder, original, labelled, labels, config.noise, count, key)
+
+        trained, metrics = fit.advance(
+            fit.start(state.body.decoder, optimiser, fit_key), optimiser, loss, loss, updates
+        )
+        body = Body(state.body.probe, state.body.dynamics, trained.model)
+        state = state._replace(body=body, labelled=labelled, labels=labels, key=key)
+        return state, {"decoder_loss": metrics["loss"]}
+
+    def _initial_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
+        """Scores the embeddings of training policies and others near and far, then trains W on these returns."""
+        del experts, trajectories
+        options = self.problem.config.value
+        key, extra_key, order_key, score_key = jax.random.split(state.key, 4)
+        environments = jnp.arange(2) * (state.bank.shape[1] // 2)
+        known = state.bank[:, environments].reshape(-1, state.bank.shape[-1])
+        extra = aggregate.extra_embeddings(state.bank.reshape(-1, state.bank.shape[-1]), options, extra_key)
+        z_pi = jax.random.permutation(order_key, jnp.concatenate([known, extra]))
+        engine, contexts = self.problem.engine, self.problem.contexts
+        original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
+        state = state._replace(original=original, scale=ReturnScale.of(original.returns, options), key=key)
+        state, metrics = self._learn_value(state, options.epochs)
+        return state._replace(initial=state.value.model), metrics
+
+    def _aggregate_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
+        """Plays the OPEs of the training environments, keeps what they got, then W learns from all of it.
+
+        How far W was off for its own OPEs, which it had not seen, counts in the loss that decides which stages stay.
+        """
+        del experts, trajectories
+        options = self.problem.config.value
+        key, play_key = jax.random.split(state.key)
+        scores, predicted, own = aggregate.play_optimal(
+            self.problem.engine,
+            self.problem.contexts,
+            state.body,
+            state.value.model,
+            options,
+            PROBE_NOISE,
+            play_key,
+        )
+        error = jnp.mean((predicted - state.scale.at(scores.home[::2]).scale(own)) ** 2)
+        loss = state.held_out / options.members + error
+        worst = jnp.argmax(state.losses)
+        keep = loss < state.losses[worst]
+        snapshots = jax.tree.map(
+            lambda kept, new: jnp.where(keep, kept.at[worst].set(new), kept), state.snapshots, state.value.model
+        )
+        state = state._replace(
+            snapshots=snapshots,
+            losses=jnp.where(keep, state.losses.at[worst].set(loss), state.losses),
+            aggregated=aggregate.append(state.aggregated, scores, state.filled),
+            filled=state.filled + scores.z_pi.shape[0],
+            key=key,
+        )
+        state, metrics = self._learn_value(state, options.stage_epochs)
+        return state, metrics | {"optimal_return": jnp.mean(own), "optimal_error": error}
+
+    def _learn_value(self, state: Learning, epochs: int) -> tuple[Learning, dict[str, Array]]:
+        options = self.problem.config.value
+        optimiser = self._value_optimiser(epochs)
+
+        def loss(members: QuadraticValue, key: Array, held_out: bool = False) -> Array:
+            return aggregate.value_loss(
+                members, state.original, state.aggregated, state.filled, state.scale, options, key, held_out
+            )
+
+        members: Any = state.value.model
+        begun = state.value._replace(optimiser=optimiser.init(members))
+        value, metrics = fit.advance(begun, optimiser, loss, lambda m, k: loss(m, k, True), self._updates(epochs))
+        return state._replace(value=value, held_out=metrics["held_out_loss"]), metrics
+
+    def finish(self, state: Learning) -> dict[str, Adapter]:
+        """`adapter` [S, ...]: what adapts to a new environment, with the best stages of W averaged.
+
+        `initial_adapter` has W as it was before aggregation.
+        """
+
+        def one(state: Learning) -> dict[str, Adapter]:
+            best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
+            best = jax.tree.map(
+                lambda kept, now: jnp.where(self.problem.config.value.stages > 0, kept, now), best, state.value.model
+            )
+            chosen = jax.tree.map(
+                lambda all_, one: jnp.where(
+                    jnp.isfinite(state.losses).reshape(-1, *(1,) * one.ndim), all_, one[None]
+                ).reshape(-1, *one.shape[1:]),
+                state.snapshots,
+                best,
+            )
+            probed = state.body.begin(self.problem.engine, self.problem.contexts, state.key)
+            bank = state.bank.reshape(-1, state.bank.shape[-1])
+            options = self.problem.config.value
+
+            def adapter(members: QuadraticValue) -> Adapter:
+                return Adapter(state.body, members, state.scale, probed.z_d, bank, options.anchor, options.anchor_width)
+
+            return {"adapter": adapter(chosen), "initial_adapter": adapter(state.initial)}
+
+        return compiled(jax.vmap(one))(state)
+
+    @property
+    def _label_rows(self) -> int:
+        return 8 * self.experts.log_std.shape[0]
+
+    def _updates(self, epochs: int) -> int:
+        options = self.problem.config.value
+        rows = 2 * self.experts.log_std.shape[0] + options.interpolations + options.uniform
+        return epochs * max(rows * self.problem.contexts.shape[0] // options.batch, 1)
+
+    def _value_optimiser(self, epochs: int):
+        return aggregate.value_optimiser(self.problem.config.value, self._updates(epochs))

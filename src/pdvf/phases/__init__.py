@@ -1,1 +1,0 @@
-"""The phases of PD-VF, one file each; `pdvf.pipeline` puts them together."""

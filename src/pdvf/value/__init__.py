@@ -1,1 +1,0 @@
-"""The policy-dynamics value function (section 3.4)."""
