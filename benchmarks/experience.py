@@ -26,7 +26,7 @@ from pdvf.core.devices import use_all_cores
 from pdvf.experiment.store import RunStore
 from pdvf.methods.base import Feedback, Hidden, Transitions
 from pdvf.methods.experienced import WIDTHS as LIKELY
-from pdvf.methods.experienced import likeliest, promises, spacing
+from pdvf.methods.experienced import fit_hyperparameters, posterior_mean, spacing
 from pdvf.methods.multitask_ppo import scaled_features
 from pdvf.methods.play import play_everywhere
 from pdvf.paper.pipeline import Problem, artefact_shapes, finished_policies, transfer
@@ -38,7 +38,7 @@ WIDTHS = (0.5, 1.0, 2.0, 4.0)
 """Of the kernel averages that PD-VF-plus's Gaussian process is compared with."""
 
 
-class Told(eqx.Module):
+class ChosenBeforehand(eqx.Module):
     """Is told the environment, and plays the policy that was chosen for it [E] beforehand."""
 
     actors: Actor
@@ -69,8 +69,8 @@ def by_average(returns: Any, places: Any, everywhere: Any, width: float) -> Any:
 
 def by_process(returns: Any, places: Any, everywhere: Any) -> Any:
     """Expected returns [K, E] as PD-VF-plus has them."""
-    nearby = likeliest(returns, places, LIKELY)
-    return jax.vmap(lambda place: promises(returns, places, place, nearby), out_axes=1)(everywhere)
+    kernel = fit_hyperparameters(returns, places, LIKELY)
+    return jax.vmap(lambda place: posterior_mean(returns, places, place, kernel), out_axes=1)(everywhere)
 
 
 def gaps(problem: Problem) -> list[np.ndarray]:
@@ -125,7 +125,9 @@ def main() -> None:
             known = jnp.asarray(returns[:, ~gone])
             expected = expect(known, jnp.asarray(features[~gone]), jnp.asarray(features))
             chosen.append(np.where(gone[home][:, None], -np.inf, np.asarray(expected)).argmax(axis=0))
-        found = np.asarray(play(Told(actors, jnp.asarray(np.stack(chosen))), jax.random.key(51)))  # [gaps, E, J]
+        found = np.asarray(
+            play(ChosenBeforehand(actors, jnp.asarray(np.stack(chosen))), jax.random.key(51))
+        )  # [gaps, E, J]
         for out, reached in zip(left_out, found, strict=True):
             score(name, reached[out].mean(axis=-1))
         print(name, round(float(np.mean(scores[name])), 1), flush=True)

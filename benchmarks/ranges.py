@@ -23,7 +23,7 @@ import numpy as np
 from pdvf.config import ValueOptions, from_dict
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import spread, use_all_cores
+from pdvf.core.devices import shard_over_devices, use_all_cores
 from pdvf.experiment.provenance import describe_environment
 from pdvf.experiment.store import RunStore
 from pdvf.paper import aggregate
@@ -51,7 +51,7 @@ def score(problem: Problem, adapter: Adapter, options: ValueOptions, key: Array)
         return jax.vmap(lambda z, k: body.score(problem.engine, contexts, z, k, PROBE_NOISE, chunk=30))(*split)
 
     halves = z_pi.reshape(2, -1, z_pi.shape[-1])
-    scores = spread(rows)(adapter.body, (halves, jax.random.split(keys[3])))
+    scores = shard_over_devices(rows)(adapter.body, (halves, jax.random.split(keys[3])))
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), scores)
 
 

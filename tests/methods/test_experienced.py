@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import OPTIONS, Force, ToyProblem
 
 from pdvf.config import PlusOptions
 from pdvf.methods import Feedback, Transitions, play_everywhere
@@ -18,17 +17,18 @@ from pdvf.methods.brace import holding
 from pdvf.methods.experienced import (
     WIDTHS,
     Experienced,
-    Nearby,
+    KernelParams,
+    fit_hyperparameters,
     left_out,
-    likeliest,
-    promises,
+    posterior_mean,
     spacing,
     train_by_experience,
 )
-from pdvf.methods.multitask_ppo import Plain, infer
+from pdvf.methods.multitask_ppo import Unconditioned, infer
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
 from tiny import make_actors, make_body, relaxed
+from toy import OPTIONS, Force, ToyProblem
 
 # Returns of three policies in two training environments: one for each, and one that is fair in both.
 RETURNS = jnp.array([[0.0, 1.0], [1.0, 0.0], [0.7, 0.7]])
@@ -53,7 +53,7 @@ def make_agent(transitions: Transitions, width: float) -> Experienced:
         RETURNS,
         jnp.zeros(3),
         jnp.stack([z_d, z_d + away]),
-        Nearby(jnp.array(width), jnp.array(0.01)),
+        KernelParams(jnp.array(width), jnp.array(0.01)),
         body,
         PlusOptions(patience=1.5),
     )
@@ -157,7 +157,7 @@ def test_a_generalist_probes_and_others_are_cut_by_what_they_promise_too_much():
     inputs = {
         "policies": stacked_policies(-1.0, -1.0, 1.0, 1.0),
         "adapter": Toy(Pushing(probe, Seen()), jnp.tile(jnp.asarray(gains), (2, 1, 1))),
-        "agent-ppo-all": Plain(jax.tree.map(lambda *x: jnp.stack(x), pushing(-0.25), pushing(0.25))),
+        "agent-ppo-all": Unconditioned(jax.tree.map(lambda *x: jnp.stack(x), pushing(-0.25), pushing(0.25))),
     }
     with relaxed():
         training = train_by_experience(problem, inputs, jax.random.key(2))
@@ -168,7 +168,7 @@ def test_a_generalist_probes_and_others_are_cut_by_what_they_promise_too_much():
         agent = jax.tree.map(lambda x, s=s: x[s], agents)
         for actor in (jax.tree.map(lambda x: x[-1], agent.actors), agent.body.probe):
             np.testing.assert_allclose(actor(SEEN), [0.25], rtol=1e-6)
-        promised, given = left_out(agent.returns[:-1], jnp.arange(4), agent.z_d, agent.nearby)
+        promised, given = left_out(agent.returns[:-1], jnp.arange(4), agent.z_d, agent.kernel)
         cut = max(float(np.mean(promised - given)), 0.0)
         np.testing.assert_allclose(agent.excess, [cut] * 4 + [0.0], rtol=1e-4, atol=1e-5)
 
@@ -176,8 +176,8 @@ def test_a_generalist_probes_and_others_are_cut_by_what_they_promise_too_much():
 def test_what_is_promised_and_given_where_an_environment_is_left_out():
     """Two environments: with one left out the other's policy promises what it gets at home and gives less."""
     returns = jnp.array([[1.0, 0.25], [0.5, 2.0]])
-    nearby = Nearby(jnp.array(1.0), jnp.array(0.1))
-    promised, given = left_out(returns, jnp.array([0, 1]), jnp.array([[0.0], [1.0]]), nearby)
+    kernel = KernelParams(jnp.array(1.0), jnp.array(0.1))
+    promised, given = left_out(returns, jnp.array([0, 1]), jnp.array([[0.0], [1.0]]), kernel)
     np.testing.assert_allclose(promised, [2.0, 1.0])
     np.testing.assert_allclose(given, [0.5, 0.25])
 
@@ -189,10 +189,10 @@ def test_promises_by_hand():
     """
     z_d, returns = jnp.array([[0.0], [1.0]]), jnp.array([[3.0, 1.0]])
     q, n = np.exp(-0.5), 0.1
-    nearby = Nearby(jnp.array(1.0), jnp.array(n))
-    np.testing.assert_allclose(promises(returns, z_d, z_d[0], nearby), [2 + (1 - q) / (1 + n - q)], rtol=1e-5)
-    np.testing.assert_allclose(promises(returns, z_d, jnp.array([50.0]), nearby), [2.0], rtol=1e-6)
-    only = promises(returns, z_d, z_d[0], nearby, jnp.array([False, True]))
+    kernel = KernelParams(jnp.array(1.0), jnp.array(n))
+    np.testing.assert_allclose(posterior_mean(returns, z_d, z_d[0], kernel), [2 + (1 - q) / (1 + n - q)], rtol=1e-5)
+    np.testing.assert_allclose(posterior_mean(returns, z_d, jnp.array([50.0]), kernel), [2.0], rtol=1e-6)
+    only = posterior_mean(returns, z_d, z_d[0], kernel, jnp.array([False, True]))
     np.testing.assert_allclose(only, [1.0], rtol=1e-6)
 
 
@@ -205,22 +205,24 @@ def test_the_width_and_the_noise_that_returns_were_drawn_with(width, noise):
     drawn = 50 * rng.normal(size=(400, 12)) @ np.linalg.cholesky(covariance).T
     for common, scale in ((0.0, 1.0), (1000.0 * rng.normal(size=12), 1.0), (0.0, 1e-10)):
         returns = jnp.asarray(scale * (drawn + common), jnp.float32)
-        nearby = likeliest(returns, jnp.asarray(z_d, jnp.float32), WIDTHS)
-        np.testing.assert_allclose(nearby.width, 0.1 * width, rtol=1e-5)
-        np.testing.assert_allclose(nearby.noise, noise, rtol=1e-5)
-    np.testing.assert_allclose(likeliest(returns, jnp.asarray(z_d, jnp.float32), (2.0,)).width, 0.2, rtol=1e-5)
+        kernel = fit_hyperparameters(returns, jnp.asarray(z_d, jnp.float32), WIDTHS)
+        np.testing.assert_allclose(kernel.width, 0.1 * width, rtol=1e-5)
+        np.testing.assert_allclose(kernel.noise, noise, rtol=1e-5)
+    np.testing.assert_allclose(
+        fit_hyperparameters(returns, jnp.asarray(z_d, jnp.float32), (2.0,)).width, 0.2, rtol=1e-5
+    )
 
 
 def test_of_what_is_as_likely_the_narrowest():
     """Environments that are all as far from each other say nothing about how far returns carry."""
     returns = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.float32)
-    nearby = likeliest(returns, jnp.eye(3), WIDTHS)
-    np.testing.assert_allclose([nearby.width, nearby.noise], [WIDTHS[0] * np.sqrt(2), 0.01], rtol=1e-6)
+    kernel = fit_hyperparameters(returns, jnp.eye(3), WIDTHS)
+    np.testing.assert_allclose([kernel.width, kernel.noise], [WIDTHS[0] * np.sqrt(2), 0.01], rtol=1e-6)
 
 
 def test_policies_that_are_all_alike_do_no_harm():
-    nearby = likeliest(jnp.ones((3, 4)), jnp.zeros((4, 2)), WIDTHS)
-    assert np.all(np.isfinite(promises(jnp.ones((3, 4)), jnp.zeros((4, 2)), jnp.zeros(2), nearby)))
+    kernel = fit_hyperparameters(jnp.ones((3, 4)), jnp.zeros((4, 2)), WIDTHS)
+    assert np.all(np.isfinite(posterior_mean(jnp.ones((3, 4)), jnp.zeros((4, 2)), jnp.zeros(2), kernel)))
 
 
 def test_spacing_by_hand():

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from toy import BLIND, INFORMED, ToyProblem
 
 from pdvf.methods import METHODS, agent_artefact, play_everywhere
 from tiny import make_actors, make_body, relaxed
+from toy import BLIND, INFORMED, ToyProblem
 
 Returns = Callable[..., np.ndarray]
 HALF = (BLIND + INFORMED) / 2
@@ -54,8 +54,8 @@ def earned(artefacts) -> Iterator[Returns]:
         problem, agent = ToyProblem(), agent_artefact(name)
         if agent not in artefacts:
             train(name)
-        told = METHODS[name].told
-        play = jax.jit(lambda agents: play_everywhere(problem.engine, agents, problem.everywhere, 1, told, key))
+        privileged = METHODS[name].privileged
+        play = jax.jit(lambda agents: play_everywhere(problem.engine, agents, problem.everywhere, 1, privileged, key))
         key = jax.random.key(0)
         returns = np.asarray(play(artefacts[agent])["honest"])
         return returns[:, len(problem.contexts) :].mean(axis=(1, 2))

@@ -6,21 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import Force, ToyProblem
 
 from pdvf.engines import NativeEngine
-from pdvf.engines.wrappers import Recalled, Tasks, row_size
+from pdvf.engines.wrappers import MultiTask, TransitionHistory, row_size
 from pdvf.methods import METHODS, Transitions, play_everywhere
 from pdvf.methods.maml import MetaActor, meta_networks
 from pdvf.methods.multitask_ppo import cluster, context_features, scaled_features
 from pdvf.rl.recurrent import RecurrentNetwork
 from tiny import relaxed
+from toy import Force, ToyProblem
 
 
 @pytest.fixture
 def meta_actor() -> MetaActor:
     """A policy for the toy's two numbers, with a critic and last layers that are not 0."""
-    engine = Recalled(Tasks(NativeEngine(Force()), jnp.ones((1, 1)), jnp.zeros((1, 1, 0))))
+    engine = TransitionHistory(MultiTask(NativeEngine(Force()), jnp.ones((1, 1)), jnp.zeros((1, 1, 0))))
     make = meta_networks(Force().observation, 0.9, 0.3)
     actor, _ = make(engine.family.observation, Force().action, 5, jax.random.key(0))
     leaves, structure = jax.tree.flatten(actor)
@@ -95,7 +95,7 @@ def test_recurrent_network_step_by_step_and_in_one_go():
 def test_tasks_are_drawn_by_their_weights_and_show_their_feature():
     contexts = jnp.array([[-1.0], [0.5], [1.0]])
     features = jnp.array([[[0.1], [0.2]], [[0.3], [0.4]], [[0.5], [0.6]]])
-    tasks = Tasks(NativeEngine(Force()), contexts, features)
+    tasks = MultiTask(NativeEngine(Force()), contexts, features)
     assert tasks.family.observation.size == 3
     weights = jnp.tile(jnp.array([0.25, 0.0, 0.75]), (400, 1))
     state, observation = tasks.reset(jax.random.split(jax.random.key(0), 400), weights)
@@ -112,7 +112,7 @@ def test_tasks_are_drawn_by_their_weights_and_show_their_feature():
 
 
 def test_first_transitions_are_recalled():
-    engine = Recalled(NativeEngine(Force()))
+    engine = TransitionHistory(NativeEngine(Force()))
     keys, contexts = jax.random.split(jax.random.key(0), 2), jnp.array([[1.0], [-1.0]])
     state, wide = engine.reset(keys, contexts)
     assert wide.shape == (2, 2 + row_size(Force()))

@@ -91,12 +91,12 @@ class Program:
         return devices, max(n for n in range(1, len(devices) + 1) if rows % n == 0)
 
 
-def spread(function: Callable[[Any, Any], Any]) -> Program:
+def shard_over_devices(function: Callable[[Any, Any], Any]) -> Program:
     """`function(shared, split)` for all devices."""
     return Program(function)
 
 
-def together(*calls: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
+def run_concurrently(*calls: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
     """Results of independent calls (function, arguments), made at the same time, each on a device of its own."""
     devices = jax.local_devices()
     if len(devices) == 1 or len(calls) == 1:

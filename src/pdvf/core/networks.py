@@ -84,7 +84,7 @@ def unit(x: Array) -> Array:
     return x * jax.lax.rsqrt(jnp.sum(x**2, axis=-1, keepdims=True) + 1e-12)
 
 
-def stacked(make: Callable[..., Any], keys: Array, *data: Any) -> Any:
+def vmap_init(make: Callable[..., Any], keys: Array, *data: Any) -> Any:
     """What `make(key, *data)` makes of each of the keys [n], as one pytree [n, ...].
 
     The program runs once, so it is not worth optimising: that would take longer than everything else about it. Data

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array
 
 
-class Spread(NamedTuple):
+class RunningMeanStd(NamedTuple):
     """How many [], mean [k] and variance [k] of what was seen so far."""
 
     seen: Array
@@ -18,7 +18,7 @@ class Spread(NamedTuple):
     variance: Array
 
     @classmethod
-    def none(cls, size: int = 1) -> Spread:
+    def none(cls, size: int = 1) -> RunningMeanStd:
         """Nothing was seen."""
         return cls(jnp.zeros(()), jnp.zeros(size), jnp.ones(size))
 
@@ -28,17 +28,17 @@ class Spread(NamedTuple):
         return jnp.sqrt(self.variance)
 
 
-def widen(spread: Spread, new: Array) -> Spread:
+def update_stats(stats: RunningMeanStd, new: Array) -> RunningMeanStd:
     """With more data [..., k]: mean and variance of the two sets together."""
     flat = new.reshape(-1, new.shape[-1])
     count, mean, variance = float(flat.shape[0]), jnp.mean(flat, axis=0), jnp.var(flat, axis=0)
-    total = spread.seen + count
+    total = stats.seen + count
     share = count / total
-    apart = mean - spread.mean
-    return Spread(
+    apart = mean - stats.mean
+    return RunningMeanStd(
         total,
-        spread.mean + share * apart,
-        (1 - share) * spread.variance + share * variance + share * (1 - share) * apart**2,
+        stats.mean + share * apart,
+        (1 - share) * stats.variance + share * variance + share * (1 - share) * apart**2,
     )
 
 

@@ -71,7 +71,7 @@ def where(condition: Array, a: Array, b: Array) -> Array:
     return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
 
 
-def thin(steps: Tree, valid: Array, kept: int, first: int, key: Array) -> Tree:
+def subsample(steps: Tree, valid: Array, kept: int, first: int, key: Array) -> Tree:
     """`kept` steps of each of n episodes, [T, n, ...] to [kept, n, ...] in their order.
 
     The first ones are among them, the others are drawn from the valid ones [T, n]; only where there are too few of

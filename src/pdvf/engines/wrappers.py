@@ -1,7 +1,7 @@
 """Engines around an engine: episodes in environments drawn at random, and observations with more in them.
 
-PPO trains one policy for one context. Seen through `Tasks` its "context" is a distribution over environments, so the
-same PPO trains one policy for many; features of the environment, or what happened so far, join the observation.
+PPO trains one policy for one context. Seen through `MultiTask` its "context" is a distribution over environments, so
+the same PPO trains one policy for many; features of the environment, or what happened so far, join the observation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pdvf.families.base import Family, Outcome, Split, State
 
 
 @dataclass(frozen=True)
-class Widened:
+class ExtendedObservation:
     """A family whose observation has `extra` more numbers, between -1 and 1 where they are bounded."""
 
     inner: Family
@@ -65,7 +65,7 @@ class Widened:
         return self.inner.test(seed)
 
 
-class TaskState(NamedTuple):
+class MultiTaskState(NamedTuple):
     """n episodes, each in an environment of its own."""
 
     context: Array  # [n, c]
@@ -74,7 +74,7 @@ class TaskState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tasks:
+class MultiTask:
     """Draws an environment at every reset and appends a feature of it to every observation.
 
     Where an engine takes contexts [n, c], this one takes the probabilities [n, E] of its environments. Of the B
@@ -89,9 +89,9 @@ class Tasks:
     def family(self) -> Family:
         """The inner family, with the feature in its observation."""
         ones = np.ones(self.features.shape[-1], np.float32)
-        return Widened(self.inner.family, Box(-ones, ones))
+        return ExtendedObservation(self.inner.family, Box(-ones, ones))
 
-    def reset(self, keys: Array, contexts: Array) -> tuple[TaskState, Array]:
+    def reset(self, keys: Array, contexts: Array) -> tuple[MultiTaskState, Array]:
         """Episodes in environments drawn with probabilities `contexts` [n, E]."""
 
         def draw(key: Array, weights: Array) -> tuple[Array, Array, Array]:
@@ -102,9 +102,9 @@ class Tasks:
 
         context, feature, reset_keys = jax.vmap(draw)(keys, contexts)
         inner, observation = self.inner.reset(reset_keys, context)
-        return TaskState(context, feature, inner), jnp.concatenate([observation, feature], axis=-1)
+        return MultiTaskState(context, feature, inner), jnp.concatenate([observation, feature], axis=-1)
 
-    def step(self, contexts: Array, states: TaskState, actions: Array) -> tuple[TaskState, Outcome]:
+    def step(self, contexts: Array, states: MultiTaskState, actions: Array) -> tuple[MultiTaskState, Outcome]:
         """One step of each episode in the environment it is in."""
         del contexts
         inner, outcome = self.inner.step(states.context, states.inner, actions)
@@ -122,7 +122,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recalled:
+class TransitionHistory:
     """Appends the first N_d transitions of the episode to every observation, zeros until they are made.
 
     A row of a transition is s, a scaled, r, s', and 1 once it was made.
@@ -135,7 +135,7 @@ class Recalled:
         """The inner family, with the transitions in its observation."""
         size = self.inner.family.probe_steps * row_size(self.inner.family)
         bound = np.full(size, np.inf, np.float32)
-        return Widened(self.inner.family, Box(-bound, bound))
+        return ExtendedObservation(self.inner.family, Box(-bound, bound))
 
     def reset(self, keys: Array, contexts: Array) -> tuple[Memory, Array]:
         """Episodes in which nothing happened yet."""
@@ -163,7 +163,7 @@ class Recalled:
 
 
 def row_size(family: Family) -> int:
-    """Numbers of one transition as `Recalled` keeps it."""
+    """Numbers of one transition as `TransitionHistory` keeps it."""
     return 2 * family.observation.size + family.action.size + 2
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from pdvf.config import ConfigError
 from pdvf.core.arrays import Array
-from pdvf.core.devices import spread
+from pdvf.core.devices import shard_over_devices
 from pdvf.experiment.progress import Progress
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.stages import finished, run_phase
@@ -163,9 +163,9 @@ class Playing:
 
         def returns(key: Array, agents: Any) -> dict[str, Array]:
             other = None if method.mirror is None else method.mirror(agents)
-            return play_everywhere(problem.engine, agents, self.contexts, episodes, method.told, key, other)
+            return play_everywhere(problem.engine, agents, self.contexts, episodes, method.privileged, key, other)
 
-        played = spread(returns)(problem.key(9), self.agents)
+        played = shard_over_devices(returns)(problem.key(9), self.agents)
         train = problem.contexts.shape[0]
         honest = played["honest"]
         return played, {"train": jnp.mean(honest[:, :train]), "test": jnp.mean(honest[:, train:])}

@@ -85,7 +85,7 @@ class Ant(Simulated):
         low, high = self.options.healthy_height
         return (observation[0] - low) / (high - low)
 
-    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
         """The reward with the mean speed before and after a step for that in between; the height ends it."""
         del time
         low, high = self.options.healthy_height

@@ -96,7 +96,7 @@ class Timed:
 class ImaginableFamily(Family, Protocol):
     """A family whose task can be told from observations alone, so that episodes can be imagined."""
 
-    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
         """Reward [] and end of the task [] of a step between observations [o] with a scaled action [a].
 
         `time` [] is the number of steps made, this one included.

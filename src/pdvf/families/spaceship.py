@@ -81,7 +81,7 @@ class Spaceship(OnCircle, Timed):
         reward, ended = self._outcome(position, time)
         return SpaceshipState(position, time), reward, ended
 
-    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
         """Place and time are all that counts; a place outside of the room is seen, and judged, at its wall."""
         del before, action
         return self._outcome(after, time)

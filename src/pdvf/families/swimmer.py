@@ -76,7 +76,7 @@ class Swimmer(OnCircle, Simulated):
         del before, after, action
         return jnp.zeros((), bool)
 
-    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
         """The reward with the mean of the speeds before and after a step for the speed in between."""
         del time
         speed = (before[PLACES] + after[PLACES]) / 2

@@ -97,7 +97,7 @@ class Method:
     """Artefacts of the run; `agent_artefact(name)` asks for another method."""
     also: Callable[[Problem], tuple[str, ...]] = lambda problem: ()
     """Artefacts of the run that are needed with these options only."""
-    told: bool = False
+    privileged: bool = False
     """Whether episodes begin with the hidden environment: only upper bounds may be."""
     mirror: Callable[[Any], Any] | None = None
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""

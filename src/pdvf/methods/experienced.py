@@ -33,10 +33,10 @@ from pdvf.rl.networks import Actor
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 NOISES = (0.01, 0.03, 0.1, 0.3, 1.0)
-"""Among which the likeliest are looked for: widths in units of `spacing`, noises as in `Nearby`."""
+"""Among which the likeliest are looked for: widths in units of `spacing`, noises as in `KernelParams`."""
 
 
-class Nearby(NamedTuple):
+class KernelParams(NamedTuple):
     """How near is near [], and the noise [] of a return: a variance, as a share of that between environments."""
 
     width: Array
@@ -50,7 +50,7 @@ class Experienced(eqx.Module):
     returns: Array  # [K, E] mean return of each policy in each training environment
     excess: Array  # [K] how much of what they promise does not come, where they have not been
     z_d: Array  # [E, d]
-    nearby: Nearby
+    kernel: KernelParams
     body: Body
     options: PlusOptions = eqx.field(static=True)
 
@@ -61,7 +61,7 @@ class Experienced(eqx.Module):
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
         """Expects of each policy what it did in training environments with a z_d nearby, and takes the best."""
-        expected = promises(self.returns, self.z_d, infer(self.body, transitions), self.nearby) - self.excess
+        expected = posterior_mean(self.returns, self.z_d, infer(self.body, transitions), self.kernel) - self.excess
         best = jnp.argmax(expected)
         if self.options.generalist:  # the last of the policies, which has probed and is not left lightly
             leave = expected[best] > self.options.patience * jnp.maximum(expected[-1], 0.0)
@@ -101,20 +101,20 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
         elif options.still:
             keys = jax.random.split(jax.random.fold_in(key, 3), seeds)
             one = jax.tree.map(lambda x: x[0], actors)
-            still, told, z_d = jax.jit(jax.vmap(lambda k: recognise(problem, one, k)))(keys)
-            body = eqx.tree_at(lambda b: (b.probe, b.dynamics), body, (still, told))
+            zero_action, discriminant, z_d = jax.jit(jax.vmap(lambda k: recognise(problem, one, k)))(keys)
+            body = eqx.tree_at(lambda b: (b.probe, b.dynamics), body, (zero_action, discriminant))
 
-        def learn(z_d: Array) -> tuple[Nearby, Array]:
-            nearby = likeliest(returns, z_d, (options.width,) if options.width else WIDTHS)
-            promised, given = left_out(returns, home, z_d, nearby)
-            return nearby, jnp.full(returns.shape[0], jnp.maximum(jnp.mean(promised - given), 0.0))
+        def learn(z_d: Array) -> tuple[KernelParams, Array]:
+            kernel = fit_hyperparameters(returns, z_d, (options.width,) if options.width else WIDTHS)
+            promised, given = left_out(returns, home, z_d, kernel)
+            return kernel, jnp.full(returns.shape[0], jnp.maximum(jnp.mean(promised - given), 0.0))
 
-        nearby, excess = jax.vmap(learn)(z_d)
+        kernel, excess = jax.vmap(learn)(z_d)
         if generalist is not None:
             actors, returns = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), (actors, returns), generalist)
             excess = jnp.pad(excess, ((0, 0), (0, 1)))
         actors, returns = _repeated((actors, returns), seeds)
-        return Experienced(actors, returns, excess, z_d, nearby, body, options)
+        return Experienced(actors, returns, excess, z_d, kernel, body, options)
 
     return AtOnce("pd-vf-plus", make)
 
@@ -130,20 +130,20 @@ def _repeated(tree: Any, count: int) -> Any:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
-def promises(returns: Array, z_d: Array, place: Array, nearby: Nearby, known: Array | None = None) -> Array:
+def posterior_mean(returns: Array, z_d: Array, place: Array, kernel: KernelParams, known: Array | None = None) -> Array:
     """Expected returns [K] at a place [d], by a Gaussian process for each policy of returns [K, E] known at z_d [E, d].
 
     Far from all of them it is the policy's mean. `known` [E] says which environments count; all, for none.
     """
     counts = jnp.ones(z_d.shape[0], z_d.dtype) if known is None else known.astype(z_d.dtype)
     mean = returns @ counts / jnp.sum(counts)
-    among = alike(z_d, z_d, nearby.width) * counts[:, None] * counts
-    towards = alike(z_d, place[None], nearby.width)[:, 0] * counts
-    weights = jnp.linalg.solve(among + nearby.noise * jnp.eye(z_d.shape[0], dtype=z_d.dtype), towards)
+    among = rbf_kernel(z_d, z_d, kernel.width) * counts[:, None] * counts
+    towards = rbf_kernel(z_d, place[None], kernel.width)[:, 0] * counts
+    weights = jnp.linalg.solve(among + kernel.noise * jnp.eye(z_d.shape[0], dtype=z_d.dtype), towards)
     return mean + (returns - mean[:, None]) @ weights
 
 
-def likeliest(returns: Array, z_d: Array, widths: tuple[float, ...]) -> Nearby:
+def fit_hyperparameters(returns: Array, z_d: Array, widths: tuple[float, ...]) -> KernelParams:
     """The width and the noise under which returns [K, E] are likeliest, whatever their scale and each policy's mean.
 
     What an environment gives to all policies alike says nothing about the choice among them, and is taken off before.
@@ -152,9 +152,9 @@ def likeliest(returns: Array, z_d: Array, widths: tuple[float, ...]) -> Nearby:
     count = z_d.shape[0]
     apart = spacing(z_d)
 
-    def likelihood(nearby: Nearby) -> Array:
+    def likelihood(kernel: KernelParams) -> Array:
         """Twice its logarithm, restricted to what differs between environments."""
-        covariance = alike(z_d, z_d, nearby.width) + nearby.noise * jnp.eye(count, dtype=z_d.dtype)
+        covariance = rbf_kernel(z_d, z_d, kernel.width) + kernel.noise * jnp.eye(count, dtype=z_d.dtype)
         precision = jnp.linalg.inv(covariance)
         total = jnp.sum(precision, axis=1)
         contrasts = precision - jnp.outer(total, total) / jnp.sum(total)
@@ -163,13 +163,13 @@ def likeliest(returns: Array, z_d: Array, widths: tuple[float, ...]) -> Nearby:
         return -(count - 1) * jnp.log(jnp.maximum(scale, jnp.finfo(scale.dtype).tiny)) - determinants
 
     width, noise = (x.reshape(-1) for x in jnp.meshgrid(jnp.array(widths, z_d.dtype), jnp.array(NOISES, z_d.dtype)))
-    candidates = Nearby(width * apart, noise)
+    candidates = KernelParams(width * apart, noise)
     found = jax.vmap(likelihood)(candidates)
     best = jnp.argmax(found > jnp.max(found) - 0.01)  # of those as likely, the least noise and the least width
-    return Nearby(candidates.width[best], candidates.noise[best])
+    return KernelParams(candidates.width[best], candidates.noise[best])
 
 
-def left_out(returns: Array, home: Array, z_d: Array, nearby: Nearby) -> tuple[Array, Array]:
+def left_out(returns: Array, home: Array, z_d: Array, kernel: KernelParams) -> tuple[Array, Array]:
     """What the choice promises and what it gives [E] where each training environment is left out with its policies.
 
     From returns [K, E], the environment [K] that each policy is at home in, and z_d [E, d].
@@ -177,7 +177,7 @@ def left_out(returns: Array, home: Array, z_d: Array, nearby: Nearby) -> tuple[A
     places = jnp.arange(z_d.shape[0])
 
     def one(out: Array) -> tuple[Array, Array]:
-        expected = promises(returns, z_d, z_d[out], nearby, places != out)
+        expected = posterior_mean(returns, z_d, z_d[out], kernel, places != out)
         expected = jnp.where(home == out, -jnp.inf, expected)
         best = jnp.argmax(expected)
         return expected[best], returns[best, out]
@@ -185,7 +185,7 @@ def left_out(returns: Array, home: Array, z_d: Array, nearby: Nearby) -> tuple[A
     return jax.vmap(one)(places)
 
 
-def alike(a: Array, b: Array, width: Array) -> Array:
+def rbf_kernel(a: Array, b: Array, width: Array) -> Array:
     """How much the environments [n, d] and [m, d] have to say about each other, [n, m]: 1 where they are one."""
     return jnp.exp(-jnp.sum((a[:, None] - b[None]) ** 2, axis=-1) / (2 * width**2))
 

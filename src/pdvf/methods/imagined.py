@@ -18,22 +18,22 @@ import jax.numpy as jnp
 from pdvf.config import ImagineOptions
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import spread
-from pdvf.core.networks import stacked
+from pdvf.core.devices import shard_over_devices
+from pdvf.core.networks import vmap_init
 from pdvf.families.base import Family, ImaginableFamily
 from pdvf.methods.base import Feedback, Hidden, Inputs, Transitions, agent_artefact
 from pdvf.methods.imagine import model
 from pdvf.methods.imagine.model import AffineDynamics, Evidence
-from pdvf.methods.imagine.plan import candidates, climb, imagine
+from pdvf.methods.imagine.plan import candidates, hill_climb, imagine
 from pdvf.methods.multitask_ppo import infer
-from pdvf.methods.pdvf import Choosing
+from pdvf.methods.pdvf import EmbeddingAgent
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.pipeline import Problem
 from pdvf.paper.quadratic import optimal_policy_embedding
 from pdvf.paper.trajectories import Trajectories, training_episodes
 
 
-class Watched(NamedTuple):
+class ImaginationMemory(NamedTuple):
     """A `Choice`, and what the episode has shown so far."""
 
     s0: Array
@@ -44,7 +44,7 @@ class Watched(NamedTuple):
     time: Array  # [] steps made
 
 
-class ImaginingAgent(Choosing):
+class ImaginingAgent(EmbeddingAgent):
     """PD-VF whose choice among many embeddings is made by imagined episodes, and made again at every step."""
 
     models: AffineDynamics  # [M, ...]
@@ -53,20 +53,20 @@ class ImaginingAgent(Choosing):
     family: ImaginableFamily = eqx.field(static=True)
     options: ImagineOptions = eqx.field(static=True)
 
-    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Watched:
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> ImaginationMemory:
         """Has seen nothing but the initial state."""
         members, k = self.models.log_ridge.shape[0], self.options.hidden_numbers
         nothing = Evidence(jnp.zeros((members, k, k)), jnp.zeros((members, k)))
         s0, z_pi, chosen = super().begin_episode(observation, hidden)
-        return Watched(s0, z_pi, chosen, nothing, observation, jnp.zeros((), jnp.int32))
+        return ImaginationMemory(s0, z_pi, chosen, nothing, observation, jnp.zeros((), jnp.int32))
 
-    def act(self, memory: Watched, observation: Array, feedback: Feedback) -> tuple[Array, Watched]:
+    def act(self, memory: ImaginationMemory, observation: Array, feedback: Feedback) -> tuple[Array, ImaginationMemory]:
         """The probe policy at first, then the decoded one, whose embedding is moved where that promises more."""
         if self.options.renewed:
             memory = self._renew(memory, observation, feedback)
         return super().act(memory, observation, feedback)
 
-    def adapt(self, memory: Watched, transitions: Transitions) -> Watched:
+    def adapt(self, memory: ImaginationMemory, transitions: Transitions) -> ImaginationMemory:
         """Imagines the rest of the episode for W's favourites and takes the best."""
         z_d = infer(self.adapter.body, transitions)
         matrix = self.adapter.matrix(memory.s0, z_d)
@@ -76,10 +76,10 @@ class ImaginingAgent(Choosing):
         tried = jnp.concatenate([optimal[None], favourites])
         t = transitions
         z = eqx.filter_vmap(lambda m: m.infer(t.observation, t.action, t.next_observation, t.valid))(self.models)
-        z_pi = climb(self._score(z, t.next_observation[-1], self.family.probe_steps), tried, self.moves)
+        z_pi = hill_climb(self._score(z, t.next_observation[-1], self.family.probe_steps), tried, self.moves)
         return memory._replace(z_pi=z_pi, chosen=jnp.ones_like(memory.chosen))
 
-    def _renew(self, memory: Watched, observation: Array, feedback: Feedback) -> Watched:
+    def _renew(self, memory: ImaginationMemory, observation: Array, feedback: Feedback) -> ImaginationMemory:
         """Learns from the step that was made, and tries embeddings around the acting one from here on."""
         step = (memory.last[None], feedback.action[None], observation[None], 1.0 - feedback.first[None])
         shown = eqx.filter_vmap(lambda m: m.evidence(*step))(self.models)
@@ -88,7 +88,7 @@ class ImaginingAgent(Choosing):
         flat = jnp.swapaxes(self.moves, 0, 1).reshape(-1, self.moves.shape[-1])  # of all sizes, in turn
         count = self.options.renewed
         moves = flat[(memory.time * count + jnp.arange(count)) % flat.shape[0]]
-        z_pi = climb(self._score(z, observation, memory.time), memory.z_pi[None], moves[None])
+        z_pi = hill_climb(self._score(z, observation, memory.time), memory.z_pi[None], moves[None])
         z_pi = jnp.where(memory.chosen, z_pi, memory.z_pi)
         return memory._replace(z_pi=z_pi, evidence=evidence, last=observation, time=memory.time + 1)
 
@@ -131,7 +131,7 @@ class ModelTraining:
         """Untrained models [S * M, ...]."""
         count = self.problem.config.model_seeds * self._options.members
         make_keys, fit_keys = jax.random.split(jax.random.fold_in(self.key, 0), (2, count))
-        fresh = stacked(lambda key, data: model.make(data, self._options, key), make_keys, self.trajectories)
+        fresh = vmap_init(lambda key, data: model.make(data, self._options, key), make_keys, self.trajectories)
         return jax.vmap(lambda m, key: fit.start(m, self._optimiser, key))(fresh, fit_keys)
 
     def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Array]]:
@@ -153,7 +153,7 @@ class ModelTraining:
 
             return jax.vmap(one)(split)
 
-        return spread(train)
+        return shard_over_devices(train)
 
     def finish(self, state: fit.Fit[AffineDynamics]) -> dict[str, Any]:
         """The agents [S, ...] with the models of the best held-out loss."""
@@ -181,7 +181,7 @@ def train_by_imagination(problem: Problem, inputs: Inputs, key: Array) -> ModelT
 def cannot_imagine(family: Family) -> str:
     """Why a family cannot be imagined, or nothing."""
     if not isinstance(family, ImaginableFamily):
-        return f"the family {family.name!r} has no method `judge` (reward and end of a step, told from observations)"
+        return f"the family {family.name!r} has no `reward_and_done` (reward and end of a step, from observations)"
     try:
         hash(family)
     except TypeError:

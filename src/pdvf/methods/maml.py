@@ -1,7 +1,7 @@
 """MAML (Finn et al. 2017): weights from which one policy gradient step on N_d transitions leads to a good policy.
 
 The step is taken inside the policy: it sees the episode's first N_d transitions beside the observation
-(`engines.tasks.Recalled`), so PPO's gradient goes through the step (second order) and PPO itself stays as it is.
+(`engines.wrappers.TransitionHistory`), so PPO's gradient goes through the step (second order) and PPO stays as it is.
 What the paper leaves open is settled in MAML's favour, see docs/decisions/0008-baselines.md: the advantage comes from
 a critic that is learned for this purpose, step sizes are learned for each unit, and exploration while probing is one
 fixed offset, so that the step does not depend on luck.
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.core.arrays import Array, Box, Scaler
-from pdvf.engines.wrappers import Recalled
+from pdvf.engines.wrappers import TransitionHistory
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
@@ -171,7 +171,7 @@ def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         no_features(problem, seeds),
         assemble,
         meta_networks(problem.engine.family.observation, options.discount, given.meta_step),
-        Recalled,
+        TransitionHistory,
     )
 
 

@@ -1,7 +1,7 @@
 """PPO on many environments at once: one policy for all of them, one for each cluster, or one that is told something.
 
 PPOall, PPOdyn and Kmeans are the paper's (section 4.3); Oracle is ours. All of them are the PPO of the reinforcement
-learning phase, seen through `engines.tasks.Tasks`.
+learning phase, seen through `engines.wrappers.MultiTask`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
-from pdvf.core.devices import spread
+from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import Engine
-from pdvf.engines.wrappers import Tasks
+from pdvf.engines.wrappers import MultiTask
 from pdvf.families.base import Family
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
 from pdvf.paper.nearest import nearest
@@ -54,7 +54,7 @@ class TaskPPO:
     features: Array  # [P, E, B, f] what joins the observation
     assemble: Callable[[Any], Any]  # from actors [P, ...] to agents [S, ...]
     make_networks: ppo.MakeNetworks = make_actor_critic
-    wrap: Callable[[Tasks], Engine] = lambda tasks: tasks
+    wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks
 
     @property
     def stages(self) -> int:
@@ -92,10 +92,10 @@ class TaskPPO:
 
             return jax.vmap(one)(*split)
 
-        return spread(train)
+        return shard_over_devices(train)
 
     def _engine(self, features: Array) -> Engine:
-        return self.wrap(Tasks(self.problem.engine, jnp.asarray(self.problem.contexts), features))
+        return self.wrap(MultiTask(self.problem.engine, jnp.asarray(self.problem.contexts), features))
 
     def finish(self, state: ppo.TrainState) -> dict[str, Any]:
         """The agents [S, ...]."""
@@ -116,7 +116,7 @@ def no_features(problem: Problem, policies: int) -> Array:
 # PPOall
 
 
-class Plain(eqx.Module):
+class Unconditioned(eqx.Module):
     """A policy that sees what there is to see."""
 
     actor: Actor
@@ -132,7 +132,7 @@ class Plain(eqx.Module):
         return self.actor(observation), memory
 
     def adapt(self, memory: tuple[()], transitions: Transitions) -> tuple[()]:
-        """Does not."""
+        """Keeps the memory as it is."""
         del transitions
         return memory
 
@@ -142,7 +142,13 @@ def train_ppo_all(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     del inputs
     seeds = problem.config.policy_seeds
     return TaskPPO(
-        problem, "ppo-all", key, method_ppo(problem), uniform(problem, seeds), no_features(problem, seeds), Plain
+        problem,
+        "ppo-all",
+        key,
+        method_ppo(problem),
+        uniform(problem, seeds),
+        no_features(problem, seeds),
+        Unconditioned,
     )
 
 
@@ -290,7 +296,7 @@ def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
 # Oracle
 
 
-class Told(eqx.Module):
+class ContextConditioned(eqx.Module):
     """A policy that is given the true context: what conditioning could reach if inference were perfect."""
 
     actor: Actor
@@ -310,7 +316,7 @@ class Told(eqx.Module):
         return self.actor(jnp.concatenate([observation, memory])), memory
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Need not."""
+        """Keeps the memory as it is."""
         del transitions
         return memory
 
@@ -344,9 +350,9 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     seeds, family = problem.config.policy_seeds, problem.engine.family
     features, centre, width = scaled_features(family, problem.contexts)
 
-    def assemble(actor: Any) -> Told:
+    def assemble(actor: Any) -> ContextConditioned:
         rows = [jnp.tile(x, (seeds, 1)) for x in (centre, width)]
-        return Told(actor, family.context_names, *rows)
+        return ContextConditioned(actor, family.context_names, *rows)
 
     given = jnp.tile(features[None, :, None], (seeds, 1, 1, 1))
     return TaskPPO(problem, "oracle", key, method_ppo(problem), uniform(problem, seeds), given, assemble)
@@ -356,4 +362,4 @@ PPO_ALL = Method("ppo-all", "one PPO policy for all training environments", trai
 _EMBEDDED = ("policies", "dynamics", "policy")
 PPO_DYN = Method("ppo-dyn", "one PPO policy conditioned on z_d", train_ppo_dyn, _EMBEDDED)
 KMEANS = Method("kmeans", "one PPO policy for each cluster of z_d (ablation)", train_kmeans, _EMBEDDED)
-ORACLE = Method("oracle", "one PPO policy that is told the true context (ours)", train_oracle, told=True)
+ORACLE = Method("oracle", "one PPO policy that is told the true context (ours)", train_oracle, privileged=True)

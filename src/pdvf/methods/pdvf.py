@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.methods.multitask_ppo import NearestPolicy, Plain, infer
+from pdvf.methods.multitask_ppo import NearestPolicy, Unconditioned, infer
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.pipeline import Problem, Supervised, best_policy, transfer
 from pdvf.rl.networks import Actor
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
     chosen: Array
 
 
-class Choosing(eqx.Module):
+class EmbeddingAgent(eqx.Module):
     """Probes, and then acts as the policy embedding that `adapt` of a subclass has chosen.
 
     A subclass may remember more than a `Choice`, under the same names.
@@ -49,7 +49,7 @@ class Choosing(eqx.Module):
         return jnp.where(memory.chosen, own, body.probe(observation)), memory
 
 
-class ValueFunction(Choosing):
+class ValueFunction(EmbeddingAgent):
     """PD-VF: after probing, the policy embedding that W rates highest acts (section 3.5)."""
 
     sign: Array  # [] of the embedding: the decoder plays both alike, the authors' code tries both
@@ -154,9 +154,9 @@ def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     del key
     seeds = problem.config.model_seeds
 
-    def make() -> Plain:
+    def make() -> Unconditioned:
         best = best_policy(problem, inputs["policies"])
-        return Plain(jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), best))
+        return Unconditioned(jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), best))
 
     return AtOnce("best-single", make)
 
@@ -181,7 +181,7 @@ class OwnPolicy(eqx.Module):
         return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Need not."""
+        """Keeps the memory as it is."""
         del transitions
         return memory
 
@@ -205,7 +205,7 @@ PPO_ENV = Method(
     "PPO trained in the very environment it is tested in (upper bound)",
     train_ppo_env,
     ("policies", "upper_bound"),
-    told=True,
+    privileged=True,
 )
 NN = Method("nn", "policy of the nearest training environment in z_d (ablation)", train_nn, ("policies", "adapter"))
 BEST_SINGLE = Method(

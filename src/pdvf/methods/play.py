@@ -56,12 +56,12 @@ def _steps(engine: Engine, agent: Agent, contexts: Array, carry: Any, steps: int
 
 
 def play_everywhere(
-    engine: Engine, agents: Any, everywhere: Array, episodes: int, told: bool, key: Array, peek: Any = None
+    engine: Engine, agents: Any, everywhere: Array, episodes: int, privileged: bool, key: Array, peek: Any = None
 ) -> dict[str, Array]:
     """Returns [S, E, J] of agents [S, ...]: J episodes in each context [E, c], under the protocols that there are."""
     environments = jnp.repeat(jnp.arange(everywhere.shape[0]), episodes)
     contexts = jnp.asarray(everywhere)[environments]
-    hidden = Hidden(environments, contexts) if told else None
+    hidden = Hidden(environments, contexts) if privileged else None
 
     def returns(agents: Any) -> Array:
         played = jax.vmap(lambda agent: play(engine, agent, contexts, hidden, key))(agents)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
-from pdvf.core.devices import spread
-from pdvf.engines.wrappers import Tasks
+from pdvf.core.devices import shard_over_devices
+from pdvf.engines.wrappers import MultiTask
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import Problem
@@ -66,10 +66,10 @@ class RecurrentTraining:
         )
 
     @property
-    def _tasks(self) -> tuple[Tasks, Array]:
+    def _tasks(self) -> tuple[MultiTask, Array]:
         count = self.problem.contexts.shape[0]
         contexts = jnp.asarray(self.problem.contexts)
-        return Tasks(self.problem.engine, contexts, jnp.zeros((count, 1, 0))), jnp.full(count, 1.0 / count)
+        return MultiTask(self.problem.engine, contexts, jnp.zeros((count, 1, 0))), jnp.full(count, 1.0 / count)
 
     def start(self) -> RecurrentState:
         """Untrained policies [S, ...]."""
@@ -100,7 +100,7 @@ class RecurrentTraining:
             updates = options.updates_per_checkpoint
             return jax.vmap(lambda s: recurrent.train(engine, options, weights, s, shuffle, updates))(split)
 
-        return spread(train)
+        return shard_over_devices(train)
 
     def finish(self, state: RecurrentState) -> dict[str, Any]:
         """The agents [S, ...]."""

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array, Scaler
-from pdvf.core.devices import spread
+from pdvf.core.devices import shard_over_devices
 from pdvf.core.networks import FeedForward
 from pdvf.engines.rollout import Steps, begin, play
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.methods.multitask_ppo import Told, context_features
+from pdvf.methods.multitask_ppo import ContextConditioned, context_features
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Actor
 
@@ -110,7 +110,7 @@ class EstimatorTraining:
     """Rounds of playing with the Oracle's policy and regression of the context on history."""
 
     problem: Problem
-    oracle: Told  # [S, ...]
+    oracle: ContextConditioned  # [S, ...]
     key: Array
     name = "rma"
 
@@ -128,7 +128,7 @@ class EstimatorTraining:
         keys = jax.random.split(self.key, self.oracle.centre.shape[0])
         return jax.vmap(self._start)(self.oracle, keys)
 
-    def _start(self, oracle: Told, key: Array) -> Regression:
+    def _start(self, oracle: ContextConditioned, key: Array) -> Regression:
         play_key, each_key, together_key, fit_key = jax.random.split(key, 4)
         truth = self._truth(oracle)
         steps = self._play(oracle, lambda history: truth, play_key)
@@ -151,7 +151,7 @@ class EstimatorTraining:
 
     @cached_property
     def _round(self):
-        def one(oracle: Told, state: Regression, key: Array) -> tuple[Regression, dict[str, Array]]:
+        def one(oracle: ContextConditioned, state: Regression, key: Array) -> tuple[Regression, dict[str, Array]]:
             truth = self._truth(oracle)
 
             def loss(model: Estimator, key: Array) -> Array:
@@ -168,14 +168,14 @@ class EstimatorTraining:
             )
             return Regression(trained, rounds, jnp.minimum(state.filled + 1, self.stages)), metrics
 
-        return spread(lambda _, split: jax.vmap(one)(*split))
+        return shard_over_devices(lambda _, split: jax.vmap(one)(*split))
 
-    def _truth(self, oracle: Told) -> Array:
+    def _truth(self, oracle: ContextConditioned) -> Array:
         """Features [n, f] of every episode's context, as the Oracle is told them."""
         names = self.problem.engine.family.context_names
         return (context_features(names, self._contexts) - oracle.centre) / oracle.width
 
-    def _play(self, oracle: Told, estimate: Any, key: Array) -> Steps:
+    def _play(self, oracle: ContextConditioned, estimate: Any, key: Array) -> Steps:
         """Steps [n, T, ...] of the Oracle's policy, with its exploration noise, given features by `estimate`."""
         begin_key, play_key = jax.random.split(key)
         engine, contexts, length = self.problem.engine, self._contexts, self.problem.config.baselines.history

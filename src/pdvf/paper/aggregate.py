@@ -11,10 +11,10 @@ import optax
 
 from pdvf.config import ValueOptions
 from pdvf.core.arrays import Array
-from pdvf.core.networks import stacked, unit
+from pdvf.core.networks import unit, vmap_init
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import thin
-from pdvf.paper.policy import PolicyDecoder, blur
+from pdvf.engines.rollout import subsample
+from pdvf.paper.policy import PolicyDecoder, add_noise
 from pdvf.paper.prober import Body, Scores
 from pdvf.paper.quadratic import QuadraticValue, mean_matrix, optimal_policy_embedding
 from pdvf.paper.trajectories import Trajectories
@@ -185,7 +185,7 @@ def value_loss(
 def make_members(observation, z_d: int, z_pi: int, options: ValueOptions, key: Array) -> QuadraticValue:
     """Fresh quadratic forms, stacked [M, ...]."""
     keys = jax.random.split(key, options.members)
-    return stacked(lambda key: QuadraticValue(observation, z_d, z_pi, options.hidden, key), keys)
+    return vmap_init(lambda key: QuadraticValue(observation, z_d, z_pi, options.hidden, key), keys)
 
 
 def visit_and_label(
@@ -204,7 +204,7 @@ def visit_and_label(
     _, steps = body.finish(engine, flat, probed, z_pi, play_key, record=True)
     assert steps is not None
     if kept:
-        steps = thin(steps, steps.valid, kept, 0, jax.random.fold_in(play_key, 1))
+        steps = subsample(steps, steps.valid, kept, 0, jax.random.fold_in(play_key, 1))
     observation, valid = jnp.moveaxis(steps.observation, 0, 1), steps.valid.T
     chosen = jax.tree.map(lambda x: x[policy], experts)
     decision = jax.vmap(lambda actor, s: jax.vmap(actor.act)(s))(chosen, observation)
@@ -234,7 +234,7 @@ def decoder_loss(
         row = jax.random.randint(row_key, (count // 2,), 0, jnp.maximum(rows, 1))
         length = jnp.maximum(jnp.sum(data.valid[row], axis=-1), 1)
         step = jax.random.randint(step_key, (count // 2,), 0, length)
-        decoded = jax.vmap(decoder)(data.observation[row, step], blur(data.z_pi[row], noise, noise_key))
+        decoded = jax.vmap(decoder)(data.observation[row, step], add_noise(data.z_pi[row], noise, noise_key))
         return jnp.mean((decoded - data.decision[row, step]) ** 2)
 
     first = error(original, jnp.asarray(original.z_pi.shape[0]), keys[0])

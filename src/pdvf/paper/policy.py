@@ -48,7 +48,7 @@ def features(z_pi: Array) -> Array:
     return z_pi[rows] * z_pi[columns] * jnp.sqrt(z_pi.shape[-1] * jnp.where(rows == columns, 1.0, 2.0))
 
 
-def blur(z_pi: Array, noise: float, key: Array) -> Array:
+def add_noise(z_pi: Array, noise: float, key: Array) -> Array:
     """Policy embeddings [..., e] near the given ones.
 
     A decoder that learns from these plays neighbours alike, which W needs: its best embedding is never exactly one of
@@ -83,7 +83,7 @@ def loss(
 
     def one(episode: Trajectories, set_key: Array, step_key: Array, dropout_key: Array, noise_key: Array) -> Array:
         z_pi = encode_episode(model, episode, options.set_size, set_key, None if held_out else dropout_key)
-        z_pi = blur(z_pi, options.noise, noise_key)
+        z_pi = add_noise(z_pi, options.noise, noise_key)
         chosen = jax.random.randint(step_key, (DECODED,), 0, jnp.sum(episode.valid))
         decoded = jax.vmap(model.decoder, in_axes=(0, None))(episode.observation[chosen], z_pi)
         return jnp.mean((decoded - episode.decision[chosen]) ** 2)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array
-from pdvf.core.devices import compiled, spread
+from pdvf.core.devices import compiled, shard_over_devices
 from pdvf.paper.problem import Problem
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor
@@ -86,7 +86,7 @@ class ReinforcementLearning:
 
             return jax.vmap(one)(*split)
 
-        return spread(train)
+        return shard_over_devices(train)
 
     def finish(self, ensemble: Ensemble) -> dict[str, Actor]:
         """`policies` [K, E, seeds, ...] of the training environments and `upper_bound` of the test environments."""

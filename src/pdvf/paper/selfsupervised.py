@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import spread, together
-from pdvf.core.networks import stacked
+from pdvf.core.devices import run_concurrently, shard_over_devices
+from pdvf.core.networks import vmap_init
 from pdvf.paper import dynamics, policy
 from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyAutoencoder
@@ -45,7 +45,7 @@ class Collection:
         at_once = COLLECTED // (contexts.shape[0] * episodes * engine.family.horizon)
         actors = flat_policies(self.policies)
         keys = jax.random.split(self.problem.key(3), actors.log_std.shape[0])
-        play = spread(
+        play = shard_over_devices(
             lambda _, split: jax.lax.map(
                 lambda row: collect(engine, contexts, episodes, kept, *row), split, batch_size=max(1, min(at_once, 64))
             )
@@ -88,12 +88,12 @@ class SelfSupervised:
                 fit.start(fresh_policy, self._optimiser("policy"), keys[3]),
             )
 
-        return stacked(one, self.problem.model_keys(4), self.trajectories)
+        return vmap_init(one, self.problem.model_keys(4), self.trajectories)
 
     def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
         """A twentieth of the epochs of both."""
         del stage
-        (d, d_metrics), (p, p_metrics) = together(
+        (d, d_metrics), (p, p_metrics) = run_concurrently(
             (self._dynamics, (self.trajectories, state.dynamics)),
             (self._policy, (self.trajectories, state.policy)),
         )
@@ -111,7 +111,7 @@ class SelfSupervised:
 
             return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("dynamics"))
 
-        return spread(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+        return shard_over_devices(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
 
     @cached_property
     def _policy(self):
@@ -124,7 +124,7 @@ class SelfSupervised:
 
             return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("policy"))
 
-        return spread(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+        return shard_over_devices(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
 
     def finish(self, state: Autoencoders) -> dict[str, object]:
         """`dynamics` and `policy` autoencoders [S, ...], the best of each."""

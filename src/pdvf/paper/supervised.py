@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import compiled, spread
-from pdvf.core.networks import stacked
+from pdvf.core.devices import compiled, shard_over_devices
+from pdvf.core.networks import vmap_init
 from pdvf.paper import aggregate, policy
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import Labelled, ReturnScale
@@ -74,7 +74,7 @@ class Supervised:
         config = self.problem.config
         scaler = jax.tree.map(lambda x: x[0], self.dynamics.observation)  # of the data, so the same for all models
         sizes = config.dynamics.embedding, config.policy.embedding
-        members = stacked(
+        members = vmap_init(
             lambda key: aggregate.make_members(scaler, *sizes, config.value, key), self.problem.model_keys(8)
         )
         fresh = compiled(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0, 0)))
@@ -155,7 +155,7 @@ class Supervised:
         return self._program(self._aggregate_value)
 
     def _program(self, function):
-        return spread(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
+        return shard_over_devices(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
 
     def _aggregate_decoder(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """States that decoded embeddings visit, labelled by the experts they came from; then the decoder learns."""

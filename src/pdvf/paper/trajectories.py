@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import begin, play, thin
+from pdvf.engines.rollout import begin, play, subsample
 from pdvf.rl.networks import Actor
 
 
@@ -44,7 +44,7 @@ def collect(engine: Engine, contexts: Array, episodes: int, kept: int, actor: Ac
     ended, steps = play(engine, flat, started, act, play_key, engine.family.horizon)
     assert steps is not None
     if kept:
-        steps = thin(steps, steps.valid, kept, engine.family.probe_steps, jax.random.fold_in(play_key, 1))
+        steps = subsample(steps, steps.valid, kept, engine.family.probe_steps, jax.random.fold_in(play_key, 1))
 
     def arrange(x: Array) -> Array:
         """[T, E * J, ...] to [E, J, T, ...]."""

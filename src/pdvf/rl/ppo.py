@@ -15,7 +15,7 @@ import optax
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array, Box, Scaler
-from pdvf.core.running_stats import Spread, discounted_returns, widen
+from pdvf.core.running_stats import RunningMeanStd, discounted_returns, update_stats
 from pdvf.engines.base import Engine
 from pdvf.engines.rollout import where
 from pdvf.families.base import State
@@ -39,7 +39,7 @@ class TrainState(NamedTuple):
     key: Array
     update: Array  # [] updates made
     discounted: Array  # [n] discounted return so far, for the scale of rewards
-    spread: Spread  # of discounted returns
+    return_stats: RunningMeanStd  # of discounted returns
 
 
 class Batch(NamedTuple):
@@ -84,7 +84,7 @@ def initialise(
         key,
         jnp.zeros((), jnp.int32),
         zeros,
-        Spread.none(),
+        RunningMeanStd.none(),
     )
 
 
@@ -156,8 +156,8 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
     carry, rows = jax.lax.scan(step, carry, (noise, reset_keys))
     observation, action, following, reward, terminated, stopped, returns = rows
     if options.normalise_rewards:
-        reward, discounted, spread = scale_rewards(options, state.discounted, state.spread, reward, stopped)
-        state = state._replace(discounted=discounted, spread=spread)
+        reward, discounted, return_stats = scale_rewards(options, state.discounted, state.return_stats, reward, stopped)
+        state = state._replace(discounted=discounted, return_stats=return_stats)
     value = jax.vmap(jax.vmap(state.critic))
     values = value(observation)
     advantage = advantages(reward, values, value(following), terminated, stopped, options.discount, options.gae_lambda)
@@ -207,17 +207,17 @@ def _rescale(options: PPOOptions, state: TrainState, batch: Batch) -> TrainState
     )
 
 
-def scale_rewards(options: PPOOptions, discounted: Array, spread: Spread, reward: Array, stopped: Array):
+def scale_rewards(options: PPOOptions, discounted: Array, return_stats: RunningMeanStd, reward: Array, stopped: Array):
     """Rewards [T, n] in units of the spread of discounted returns; those so far [n] and their spread, brought up."""
     discounted, all_ = discounted_returns(discounted, reward, stopped, options.discount)
-    spread = widen(spread, all_[..., None])
-    return reward / (spread.std[0] + 1e-4), discounted, spread
+    return_stats = update_stats(return_stats, all_[..., None])
+    return reward / (return_stats.std[0] + 1e-4), discounted, return_stats
 
 
 def rescaled(scaler: Scaler, update: Array, observation: Array) -> Scaler:
     """A scaler of all observations so far, with the batch [T, n, o] of one more update; `update` [] came before."""
     seen = update.astype(jnp.float32) * observation.shape[0] * observation.shape[1]
-    now = widen(Spread(seen, scaler.centre, scaler.width**2), observation)
+    now = update_stats(RunningMeanStd(seen, scaler.centre, scaler.width**2), observation)
     return Scaler(now.mean, jnp.maximum(now.std, 1e-3))
 
 

@@ -14,7 +14,7 @@ import optax
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array, Box, Scaler
-from pdvf.core.running_stats import Spread
+from pdvf.core.running_stats import RunningMeanStd
 from pdvf.engines.base import Engine
 from pdvf.engines.rollout import where
 from pdvf.families.base import State
@@ -95,7 +95,7 @@ class RecurrentState(NamedTuple):
     key: Array
     update: Array  # [] updates made
     discounted: Array  # [n] discounted return so far, for the scale of rewards
-    spread: Spread  # of discounted returns
+    return_stats: RunningMeanStd  # of discounted returns
 
 
 class Sequences(NamedTuple):
@@ -140,7 +140,7 @@ def initialise(engine: Engine, options: PPOOptions, context: Array, key: Array) 
         key,
         jnp.zeros((), jnp.int32),
         jnp.zeros(n),
-        Spread.none(),
+        RunningMeanStd.none(),
     )
 
 
@@ -201,8 +201,8 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: Recurre
     carry, rows = jax.lax.scan(step, carry, (noise, jax.random.split(reset_key, options.rollout)))
     seen, action, log_prob, value, next_value, reward, terminated, stopped, returns = rows
     if options.normalise_rewards:
-        reward, discounted, spread = scale_rewards(options, state.discounted, state.spread, reward, stopped)
-        state = state._replace(discounted=discounted, spread=spread)
+        reward, discounted, return_stats = scale_rewards(options, state.discounted, state.return_stats, reward, stopped)
+        state = state._replace(discounted=discounted, return_stats=return_stats)
     advantage = advantages(reward, value, next_value, terminated, stopped, options.discount, options.gae_lambda)
     sequences = (seen, action, log_prob, advantage, advantage + value)
     batch = Sequences(state.hidden, *(jnp.swapaxes(x, 0, 1) for x in sequences))

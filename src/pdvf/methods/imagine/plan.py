@@ -24,7 +24,7 @@ def candidates(bank: Array, count: int, key: Array) -> Array:
     return jnp.concatenate([own, between(bank, half, keys)])
 
 
-def climb(score: Callable[[Array], Array], tried: Array, moves: Array) -> Array:
+def hill_climb(score: Callable[[Array], Array], tried: Array, moves: Array) -> Array:
     """The best [e] of embeddings [N, e] by `score`, then of those around it: moved by rounds of noise [R, M, e].
 
     A score that is no number is never the best.
@@ -60,7 +60,9 @@ def imagine(
         states, alive = carry  # [M, o], [M]
         action = jnp.clip(jax.vmap(decoder, in_axes=(0, None))(states, z_pi), -1.0, 1.0)
         following = eqx.filter_vmap(lambda model, s, a, z: model.step(s, a, z))(models, states, action, z)
-        reward, ended = jax.vmap(family.judge, in_axes=(0, 0, 0, None))(states, action, following, time + t + 1)
+        reward, ended = jax.vmap(family.reward_and_done, in_axes=(0, 0, 0, None))(
+            states, action, following, time + t + 1
+        )
         following = jnp.where(alive[:, None], following, states)
         return (following, alive & ~ended), jnp.where(alive, reward, 0.0)
 

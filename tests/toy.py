@@ -52,7 +52,7 @@ class Force:
         position = jnp.where(counts, pushed, 0.0)
         return jnp.stack([position, 1.0 - state[1]]), position, jnp.zeros((), bool)
 
-    def judge(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
+    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
         return after[0], jnp.zeros((), bool)
 
 

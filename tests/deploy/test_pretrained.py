@@ -6,13 +6,13 @@ import csv
 
 import numpy as np
 import pytest
+from test_runtime import OPTIONS, make_adapter
 
 from pdvf.cli.main import main
 from pdvf.deploy.export import export, measured
 from pdvf.deploy.pretrained import Played, interval, table
 from pdvf.experiment.store import RunStore
 from pdvf.families import REGISTRY
-from test_runtime import OPTIONS, make_adapter
 from tiny import relaxed
 
 

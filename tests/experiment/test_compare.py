@@ -107,7 +107,7 @@ def test_finished_methods_are_left_alone_and_missing_ones_made(run):
 
 
 def test_bounds_alone_are_told_and_ask_for_test_environments():
-    assert {name for name, method in METHODS.items() if method.told} == {"ppo-env", "oracle"}
+    assert {name for name, method in METHODS.items() if method.privileged} == {"ppo-env", "oracle"}
     assert {name for name, method in METHODS.items() if "upper_bound" in method.needs} == {"ppo-env"}
 
 

@@ -1,6 +1,6 @@
 """A run folder with made-up but plausible numbers, as `pdvf evaluate` leaves it.
 
-Run as a program it writes one: `python tests/reports/fake_run.py FOLDER`.
+Run as a program it writes one: `python tests/fake_run.py FOLDER`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_run import make_run
 
+from fake_run import make_run
 from pdvf.cli.main import main
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.reproduce import parts, write_index, write_status

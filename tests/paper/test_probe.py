@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import Force, ToyProblem
 
 from pdvf.core.arrays import Array
 from pdvf.engines import Engine, NativeEngine
@@ -21,6 +20,7 @@ from pdvf.families.swimmer import Swimmer
 from pdvf.methods.brace import brace, holding
 from pdvf.paper.probe import best_policy, dangers, first_danger, lost_beginnings, probe_policy
 from tiny import make_actors, relaxed
+from toy import Force, ToyProblem
 
 PUSHES = (0.9, 0.3, 0.6, -1.0)  # what the policies do, always
 LEDGE = 0.5

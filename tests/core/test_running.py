@@ -11,9 +11,9 @@ import pytest
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Scaler
-from pdvf.core.running_stats import Spread, discounted_returns, widen
+from pdvf.core.running_stats import RunningMeanStd, discounted_returns, update_stats
 from pdvf.engines import NativeEngine
-from pdvf.engines.rollout import thin
+from pdvf.engines.rollout import subsample
 from pdvf.rl import ppo, recurrent
 from tiny import relaxed
 
@@ -21,12 +21,12 @@ from tiny import relaxed
 def test_parts_together_are_the_whole():
     rng = np.random.default_rng(0)
     data = (rng.normal(size=(60, 3)) * [1.0, 5.0, 0.1] + [0.0, 40.0, -3.0]).astype(np.float32)
-    spread = Spread.none(3)
+    return_stats = RunningMeanStd.none(3)
     for part in (data[:7], data[7:8], data[8:40], data[40:]):
-        spread = widen(spread, jnp.asarray(part))
-    assert float(spread.seen) == 60
-    np.testing.assert_allclose(spread.mean, data.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(spread.std, data.std(axis=0), rtol=1e-4)
+        return_stats = update_stats(return_stats, jnp.asarray(part))
+    assert float(return_stats.seen) == 60
+    np.testing.assert_allclose(return_stats.mean, data.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(return_stats.std, data.std(axis=0), rtol=1e-4)
 
 
 def test_discounted_returns_by_hand():
@@ -40,7 +40,7 @@ def test_thinned_episodes_keep_their_beginning_and_only_valid_steps():
     length = np.array([20, 3, 9])
     valid = jnp.asarray(np.arange(20)[:, None] < length)
     time = jnp.broadcast_to(jnp.arange(20)[:, None], (20, 3))
-    draws = [thin({"t": time, "v": valid}, valid, 6, 2, jax.random.key(i)) for i in range(40)]
+    draws = [subsample({"t": time, "v": valid}, valid, 6, 2, jax.random.key(i)) for i in range(40)]
     for drawn in draws:
         kept = np.asarray(drawn["t"])
         assert kept.shape == (6, 3)
@@ -91,10 +91,10 @@ def test_observations_are_scaled_by_what_was_seen(trained):
 
 def test_rewards_are_scaled_by_the_spread_of_returns(trained):
     plain, scaled = trained[""], trained["normalise_rewards"]
-    assert float(plain.spread.seen) == 0.0
-    assert float(scaled.spread.seen) == 2 * 4 * 8
-    assert float(scaled.spread.variance[0]) != 1.0
-    assert np.isfinite(float(scaled.spread.mean[0]))
+    assert float(plain.return_stats.seen) == 0.0
+    assert float(scaled.return_stats.seen) == 2 * 4 * 8
+    assert float(scaled.return_stats.variance[0]) != 1.0
+    assert np.isfinite(float(scaled.return_stats.mean[0]))
 
 
 def test_first_episodes_end_at_different_times(trained):

@@ -19,7 +19,7 @@ from pdvf.families import AntWind, Spaceship, Swimmer
 from pdvf.families.base import ImaginableFamily
 from pdvf.methods.base import Feedback
 from pdvf.methods.imagine import model
-from pdvf.methods.imagine.plan import candidates, climb, imagine
+from pdvf.methods.imagine.plan import candidates, hill_climb, imagine
 from pdvf.methods.imagined import ImaginingAgent
 from pdvf.methods.play import play
 from pdvf.paper import aggregate
@@ -54,10 +54,10 @@ class Pushed:
     def transition(self, context, state, action):
         wind = 0.1 * jnp.stack([jnp.cos(context[0]), jnp.sin(context[0])])
         after = state + 0.1 * jnp.clip(action, -1.0, 1.0) + wind
-        reward, ended = self.judge(state, action, after, jnp.zeros(()))
+        reward, ended = self.reward_and_done(state, action, after, jnp.zeros(()))
         return after, reward, ended
 
-    def judge(self, before, action, after, time):
+    def reward_and_done(self, before, action, after, time):
         return after[0], after[1] > 2.0
 
 
@@ -182,9 +182,9 @@ def test_climbing_takes_the_best_and_then_the_best_around_it():
         return jnp.where(z[1] < -0.9, jnp.nan, z[0])
 
     tried = jnp.array([[0.8, 0.6], [0.6, 0.8], [0.0, -1.0]])
-    np.testing.assert_allclose(climb(score, tried, jnp.zeros((0, 1, 2))), [0.8, 0.6], rtol=1e-6)
+    np.testing.assert_allclose(hill_climb(score, tried, jnp.zeros((0, 1, 2))), [0.8, 0.6], rtol=1e-6)
     moves = jnp.array([[[0.2, -0.6], [-0.8, 0.4]], [[0.0, 0.5], [-1.0, -9.0]]])
-    np.testing.assert_allclose(climb(score, tried, moves), [1.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(hill_climb(score, tried, moves), [1.0, 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,9 @@ def test_judged_rewards_are_nearly_those_of_the_simulator(family):
             t, key = row
             action = jax.random.uniform(key, (3, family.action.size), minval=-1.0)
             states, outcome = engine.step(contexts, states, scaler.unscale(action))
-            judged = jax.vmap(family.judge, in_axes=(0, 0, 0, None))(before, action, outcome.observation, t + 1)
+            judged = jax.vmap(family.reward_and_done, in_axes=(0, 0, 0, None))(
+                before, action, outcome.observation, t + 1
+            )
             return (states, outcome.observation), (judged, (outcome.reward, outcome.terminated))
 
         keys = jax.random.split(jax.random.key(1), 15)
