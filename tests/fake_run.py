@@ -16,6 +16,7 @@ import numpy as np
 from pdvf.config import Config, to_dict
 from pdvf.experiment.store import RunStore
 from pdvf.families import Spaceship
+from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.reports import write_report
 
 LEVEL = {
@@ -47,7 +48,9 @@ def make_run(
 ) -> RunStore:
     """A finished run; `family` other than spaceship keeps the numbers and changes the name."""
     rng = np.random.default_rng(0)
-    config = to_dict(Config(policy_seeds=seeds, model_seeds=seeds)) | {"family": family}
+    config = to_dict(Config("spaceship", SpaceshipOptions(), policy_seeds=seeds, model_seeds=seeds)) | {
+        "family": family
+    }
     store = RunStore.create(folder, config, f"pdvf train {family} --out {folder}")
     ship = Spaceship()
     train, test = ship.train(0), ship.test(0)

@@ -21,13 +21,13 @@ from pdvf.config import (
     ImagineOptions,
     PolicyAutoencoderOptions,
     PPOOptions,
-    SpaceshipOptions,
     ValueOptions,
     to_dict,
 )
 from pdvf.config.presets import preset
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.core.networks import FeedForward, SetEncoder
+from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyDecoder
 from pdvf.paper.prober import Body
@@ -35,10 +35,11 @@ from pdvf.rl.networks import Actor, make_actor_critic
 
 AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, epochs=1, batch=8)
 TINY = Config(
+    "spaceship",
+    # A reward that falls slowly, so that returns differ in their first digits.
+    SpaceshipOptions(environments=4, train_environments=3, horizon=8, decay=0.3),
     policy_seeds=1,
     model_seeds=2,
-    # A reward that falls slowly, so that returns differ in their first digits.
-    environment=SpaceshipOptions(environments=4, train_environments=3, horizon=8, decay=0.3),
     ppo=PPOOptions(steps=64, environments=2, rollout=8, epochs=1, minibatches=2, hidden=8, checkpoints=2),
     collect=CollectOptions(episodes=2),
     dynamics=AUTOENCODER,

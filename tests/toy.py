@@ -12,6 +12,7 @@ from pdvf.config import BaselineOptions, Config, EvaluateOptions, PPOOptions
 from pdvf.core.arrays import Array, Box
 from pdvf.engines import Engine, NativeEngine
 from pdvf.families.base import Split
+from pdvf.families.custom import CustomOptions
 from pdvf.paper.pipeline import Problem
 
 
@@ -60,6 +61,8 @@ BLIND = 0.0  # the most that a policy without memory can earn, on average over g
 INFORMED = 4 * 0.8  # what knowing the gain after one push is worth: four pushes are left
 
 OPTIONS = Config(
+    "toy",
+    CustomOptions(horizon=Force.horizon, probe_steps=Force.probe_steps),
     policy_seeds=2,
     model_seeds=2,
     ppo=PPOOptions(

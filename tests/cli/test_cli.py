@@ -89,7 +89,7 @@ def test_missing_family(complaint, command, rest):
 
 def test_unknown_family(complaint, tmp_path):
     message = complaint("run", "spacehip", "--out", tmp_path / "run")
-    assert "unknown family 'spacehip', expected one of: spaceship" in message
+    assert "unknown family 'spacehip', expected one of: ant-legs" in message
     assert not (tmp_path / "run").exists()
 
 
@@ -218,7 +218,7 @@ def test_folder_that_cannot_be_written(complaint, folder):
 
 def test_folder_that_another_process_writes_to(complaint, folder):
     code = (
-        "import sys, time; from pdvf.runs import RunStore\n"
+        "import sys, time; from pdvf.experiment.store import RunStore\n"
         "with RunStore.open(sys.argv[1]).lock(): print('held', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", code, str(folder)]
@@ -254,7 +254,7 @@ def rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         (lambda text: "", "config.json is not JSON"),
         (lambda text: "[1, 2]", "config.json holds a JSON list, expected an object"),
         (lambda text: "{}", "family is None, expected the name of a family"),
-        (rewrite(lambda data: data.update(family="ant")), "names the family 'ant', expected one of spaceship"),
+        (rewrite(lambda data: data.update(family="ant")), "names the family 'ant', expected one of ant-legs"),
         (rewrite(lambda data: data.update(colour=1)), "option of configuration is 'colour', expected only options"),
         (rewrite(lambda data: data["ppo"].update(gama=1)), "option of ppo is 'gama', expected only options"),
         (rewrite(lambda data: data["ppo"].pop("clip")), "ppo without option is 'clip', expected every option"),

@@ -12,14 +12,14 @@ from pdvf.cli.main import main
 from pdvf.deploy.export import export, measured
 from pdvf.deploy.pretrained import Played, interval, table
 from pdvf.experiment.store import RunStore
-from pdvf.families import REGISTRY
+from pdvf.families import make_family
 from tiny import relaxed
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "ship.pdvf"
-    family = REGISTRY["spaceship"](OPTIONS["spaceship"])
+    family = make_family("spaceship", OPTIONS["spaceship"])
     with relaxed():
         path.write_bytes(export(make_adapter(family, 0.5), family, {"measured": {"16": 0.123}}))
     return path
@@ -48,7 +48,7 @@ def test_a_file_that_is_no_model(tmp_path, capsys):
 
 
 def test_a_model_of_another_size_than_its_family(file, tmp_path, capsys):
-    family = REGISTRY["swimmer"](OPTIONS["swimmer"])
+    family = make_family("swimmer", OPTIONS["swimmer"])
     with relaxed():
         (tmp_path / "other.pdvf").write_bytes(export(make_adapter(family, 0.5), family, {"family": "spaceship"}))
     assert main(["evaluate", "--pretrained", str(tmp_path / "other.pdvf")]) == 2

@@ -24,9 +24,12 @@ from pdvf.deploy.pretrained import MODELS
 from pdvf.deploy.runtime import Adapter as Runtime
 from pdvf.deploy.runtime import AdapterError
 from pdvf.engines import make_engine
-from pdvf.families import REGISTRY
+from pdvf.families import make_family
 from pdvf.families.base import Family
-from pdvf.families.options import AntLegsOptions, AntWindOptions, SpaceshipOptions, SwimmerOptions
+from pdvf.families.builtin.ant_legs import AntLegsOptions
+from pdvf.families.builtin.ant_wind import AntWindOptions
+from pdvf.families.builtin.spaceship import SpaceshipOptions
+from pdvf.families.builtin.swimmer import SwimmerOptions
 from pdvf.paper.adapter import ANCHORS, Adapter, ClosedForm, adapt_episodes
 from pdvf.paper.aggregate import ReturnScale, make_members
 from tiny import make_body, relaxed, same_scale
@@ -56,7 +59,7 @@ def make_adapter(family: Family, anchor: float) -> Adapter:
 def file(tmp_path_factory):
     """An exported Spaceship adapter."""
     path = tmp_path_factory.mktemp("export") / "ship.pdvf"
-    family = REGISTRY["spaceship"](OPTIONS["spaceship"])
+    family = make_family("spaceship", OPTIONS["spaceship"])
     with relaxed():
         path.write_bytes(export(make_adapter(family, 0.5), family, {"seed": 7}))
     return path
@@ -66,7 +69,7 @@ def file(tmp_path_factory):
 def slow_file(tmp_path_factory):
     """One that probes for three steps."""
     path = tmp_path_factory.mktemp("export") / "slow.pdvf"
-    family = REGISTRY["spaceship"](SpaceshipOptions(horizon=12, probe_steps=3))
+    family = make_family("spaceship", SpaceshipOptions(horizon=12, probe_steps=3))
     with relaxed():
         path.write_bytes(export(make_adapter(family, 0.5), family, {}))
     return path
@@ -107,7 +110,7 @@ def filled(value):
 def test_same_actions_as_jax_over_whole_episodes(name, anchor, tmp_path):
     if name != "spaceship":
         pytest.importorskip("mujoco")
-    family = REGISTRY[name](OPTIONS[name])
+    family = make_family(name, OPTIONS[name])
     engine = make_engine(family, "native" if name == "spaceship" else "c")
     contexts = jnp.asarray(family.train(0).contexts[:3])
     keys = jax.random.split(jax.random.key(0))
@@ -243,7 +246,7 @@ def test_a_header_that_is_none_is_refused(text, message, tmp_path):
 
 
 def test_a_model_that_is_not_finite_is_not_exported():
-    family = REGISTRY["spaceship"](OPTIONS["spaceship"])
+    family = make_family("spaceship", OPTIONS["spaceship"])
     adapter = make_adapter(family, 0.5)
     broken = eqx.tree_at(lambda a: a.value.third.bias, adapter, jnp.full_like(adapter.value.third.bias, jnp.nan))
     with pytest.raises(ConfigError, match=r"cannot be exported: it has value.third.bias that is not finite"):
@@ -475,7 +478,7 @@ def test_the_runtime_is_short():
 
 
 def test_without_an_anchor_the_matrix_is_that_of_w(file):
-    family = REGISTRY["spaceship"](OPTIONS["spaceship"])
+    family = make_family("spaceship", OPTIONS["spaceship"])
     with relaxed():
         adapter = make_adapter(family, 0.5)
         s0, z_d = jnp.array([2.5, 0.2]), adapter.train_z_d[0]

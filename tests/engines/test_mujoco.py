@@ -17,8 +17,10 @@ from pdvf.engines import MujocoCEngine, make_engine
 from pdvf.engines.mjx_limits import contacts, rows
 from pdvf.engines.mujoco_c import double_bits
 from pdvf.families import AntLegs, AntWind, Physics, Spaceship, Swimmer
+from pdvf.families.builtin.ant_legs import AntLegsOptions
+from pdvf.families.builtin.ant_wind import AntWindOptions
+from pdvf.families.builtin.swimmer import SwimmerOptions
 from pdvf.families.mujoco import base_model, model
-from pdvf.families.options import AntLegsOptions, AntWindOptions, SwimmerOptions
 
 mujoco = pytest.importorskip("mujoco")
 FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS

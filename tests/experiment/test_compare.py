@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -14,7 +15,7 @@ import pytest
 
 import pdvf.core.devices
 from pdvf.cli.main import main
-from pdvf.config import Config, ConfigError, PlusOptions, to_dict
+from pdvf.config import ConfigError, PlusOptions, to_dict
 from pdvf.experiment.comparison import find_methods, with_needed
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS
@@ -120,7 +121,7 @@ def test_methods_that_others_need_come_first():
 def test_options_may_ask_for_another_method():
     plus = find_methods(["pd-vf-plus"])
     for generalist, names in ((False, ["pd-vf-plus"]), (True, ["ppo-all", "pd-vf-plus"])):
-        problem = Problem(Config(plus=PlusOptions(by="experience", generalist=generalist)))
+        problem = Problem(replace(TINY, plus=PlusOptions(by="experience", generalist=generalist)))
         assert [method.name for method in with_needed(plus, problem)] == names
 
 

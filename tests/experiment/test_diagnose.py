@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.config import SpaceshipOptions
 from pdvf.experiment.diagnosis import (
     SAMPLE,
     Measured,
@@ -22,6 +21,7 @@ from pdvf.experiment.diagnosis import (
     table,
 )
 from pdvf.families import Spaceship
+from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import ReturnScale, make_members
 from pdvf.paper.problem import Problem

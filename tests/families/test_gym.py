@@ -16,8 +16,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pdvf.config import SpaceshipOptions
 from pdvf.engines.gym_envs import FamilyEnv, FamilyVectorEnv
+from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.families.gym_ids import register
 
 ID = "pdvf/Spaceship-v0"

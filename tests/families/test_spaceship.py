@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.config import SpaceshipOptions
 from pdvf.families import NativeFamily
-from pdvf.families.spaceship import Spaceship, SpaceshipState
+from pdvf.families.builtin.spaceship import Spaceship, SpaceshipOptions, SpaceshipState
 
 
 def place(x: float, y: float, time: int = 0) -> SpaceshipState:

@@ -11,12 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pdvf.config import AntWindOptions, ImagineOptions, SpaceshipOptions, SwimmerOptions, ValueOptions
+from pdvf.config import ImagineOptions, ValueOptions
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Scaler
 from pdvf.engines import MujocoCEngine, NativeEngine
 from pdvf.families import AntWind, Spaceship, Swimmer
 from pdvf.families.base import ImaginableFamily
+from pdvf.families.builtin.ant_wind import AntWindOptions
+from pdvf.families.builtin.spaceship import SpaceshipOptions
+from pdvf.families.builtin.swimmer import SwimmerOptions
 from pdvf.methods.base import Feedback
 from pdvf.methods.imagine import model
 from pdvf.methods.imagine.plan import candidates, hill_climb, imagine

@@ -13,10 +13,10 @@ import pytest
 
 from pdvf.core.arrays import Array
 from pdvf.engines import Engine, NativeEngine
-from pdvf.families.ant_legs import AntLegs
-from pdvf.families.ant_wind import AntWind
 from pdvf.families.base import GuardedFamily
-from pdvf.families.swimmer import Swimmer
+from pdvf.families.builtin.ant_legs import AntLegs
+from pdvf.families.builtin.ant_wind import AntWind
+from pdvf.families.builtin.swimmer import Swimmer
 from pdvf.methods.brace import brace, holding
 from pdvf.paper.probe import best_policy, dangers, first_danger, lost_beginnings, probe_policy
 from tiny import make_actors, relaxed

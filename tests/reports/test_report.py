@@ -365,7 +365,7 @@ def test_context_names_are_escaped(store):
     class Named:
         name, context_names = SCRIPT, (SCRIPT, SCRIPT)
 
-    vars(run)["_made"] = Named()
+    vars(run)["made"] = Named()
     run.evaluation["contexts"] = np.zeros((20, 2), np.float32)  # pyright: ignore
     html = render(run, [], [])
     assert "<script" not in html

@@ -11,7 +11,7 @@ import pytest
 from pdvf.engines import NativeEngine
 from pdvf.engines.gym_envs import FamilyEnv
 from pdvf.engines.rollout import begin, episode_returns, play
-from pdvf.families.spaceship import Spaceship
+from pdvf.families.builtin.spaceship import Spaceship
 
 ENVIRONMENTS = [1, 4, 9, 13, 18]
 

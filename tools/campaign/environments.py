@@ -276,10 +276,10 @@ OPTIONS = {
 }
 PROGRAM = """
 import sys
-from pdvf.cli import main
+from pdvf.cli.main import main
 words = sys.argv[2:]
 status = 0 if words[0] == "again" else main(["init", "mine.py:family", *words, "--out", sys.argv[1]])
-sys.exit(status or main(["train", sys.argv[1], "--quiet"]))
+sys.exit(status or main(["train", sys.argv[1], "--family", "mine.py:family", "--quiet"]))
 """
 LIMIT = 180.0
 """Seconds after which a command counts as hung."""

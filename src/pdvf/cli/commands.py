@@ -9,9 +9,10 @@ import tyro
 
 from pdvf import __version__
 from pdvf.cli.arguments import CheckArguments, DiagnoseArguments, ExportArguments, FamilyArguments, PretrainedArguments
-from pdvf.config import ENVIRONMENT_OPTIONS, ConfigError, from_dict
+from pdvf.config import ConfigError, from_dict
 from pdvf.config.presets import PRESETS, preset
 from pdvf.experiment.errors import RunError
+from pdvf.families.registry import family_names, make_family
 
 
 def diagnose(rest: list[str]) -> int:
@@ -70,7 +71,9 @@ def pretrained(rest: list[str]) -> int:
 
 def check_engine(rest: list[str]) -> int:
     """An engine against MuJoCo in C."""
-    families = [name for name in ENVIRONMENT_OPTIONS if name != "spaceship"]
+    from pdvf.families.base import MujocoFamily
+
+    families = [name for name in family_names() if isinstance(make_family(name), MujocoFamily)]
     if not rest or rest[0].startswith("-") or rest[0] not in families:
         given = rest[0] if rest else "nothing"
         raise ConfigError(f"`pdvf check-engine` was given {given}, expected a MuJoCo family: {', '.join(families)}")
@@ -79,7 +82,6 @@ def check_engine(rest: list[str]) -> int:
 
     from pdvf.experiment import engine_parity as check
     from pdvf.experiment.store import RunStore
-    from pdvf.families import make_family
     from pdvf.paper import pipeline
 
     config = preset(rest[0], "paper")
@@ -106,7 +108,6 @@ def check_family(rest: list[str]) -> int:
         raise ConfigError("`pdvf check-family` needs a family first: a name, or your own as package.module:object")
     given = tyro.cli(FamilyArguments, prog=f"pdvf check-family {rest[0]}", args=rest[1:])
     from pdvf.experiment import family_checker as check_family
-    from pdvf.families import make_family
 
     presets = {name: preset(rest[0], name) for name in PRESETS if name != "best"}
     family = make_family(rest[0], presets["quick"].environment)

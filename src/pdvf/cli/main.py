@@ -32,10 +32,11 @@ import tyro
 from pdvf import __version__
 from pdvf.cli import commands
 from pdvf.cli.arguments import CompareArguments, PhaseArguments, ReproduceArguments, RunArguments, SweepArguments
-from pdvf.config import ENVIRONMENT_OPTIONS, Config, ConfigError, from_dict, to_dict
+from pdvf.config import Config, ConfigError, from_dict, to_dict
 from pdvf.config.presets import PRESETS, preset
 from pdvf.core.processes import INTERRUPTED, LINE
 from pdvf.experiment.errors import RunError
+from pdvf.families.registry import family_names, find_spec, make_family
 
 if TYPE_CHECKING:
     from pdvf.experiment.reproduce import Status
@@ -43,12 +44,6 @@ if TYPE_CHECKING:
 
 FAMILY_FIRST = ("run", "init", "compare", "sweep", "check-engine", "check-family")
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
-FAMILIES = {
-    "spaceship": "a charged ship, two hidden charges (20 environments, 5 for testing)",
-    "swimmer": "a swimmer in a hidden current (MuJoCo; 20 environments, 5 for testing)",
-    "ant-wind": "an ant in a hidden wind (MuJoCo; 20 environments, 5 for testing)",
-    "ant-legs": "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
-}
 
 
 Given = TypeVar("Given", bound=RunArguments)
@@ -103,7 +98,7 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in known:
         raise ConfigError(f"unknown command {command!r}, expected one of: {', '.join(known)}")
     if command in FAMILY_FIRST and rest[:1] in (["-h"], ["--help"]):
-        rest = ["swimmer", "--help"]  # one of the families will do to explain the command
+        rest = [family_names()[0], "--help"]  # one of the families will do to explain the command
     return known[command](rest)
 
 
@@ -115,7 +110,7 @@ def _run(command: str, rest: list[str]) -> int:
 
         RunStore.create(given.out, to_dict(given.config), _command(command, rest))
         family = given.config.family
-        own = "" if family in ENVIRONMENT_OPTIONS else f" --family {family}"
+        own = "" if family in family_names() else f" --family {family}"
         print(f"{given.out}: configuration written; next: pdvf train {given.out}{own}")
         return 0
     _execute(given.out, given.config, _command(command, rest), (*PHASE_NAMES, "report"), given.quiet)
@@ -130,17 +125,18 @@ def _compare(rest: list[str]) -> int:
 
 def _reproduce(rest: list[str]) -> int:
     given = tyro.cli(ReproduceArguments, prog="pdvf reproduce", args=rest)
-    families = given.families or tuple(ENVIRONMENT_OPTIONS)
+    families = given.families or family_names()
     for family in families:
-        if family not in ENVIRONMENT_OPTIONS:
-            raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(ENVIRONMENT_OPTIONS)}")
+        if family not in family_names():
+            raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(family_names())}")
     if given.workers < 1:
         raise ConfigError(f"--workers is {given.workers}, expected at least 1")
     from pdvf.experiment import comparison, reproduce
+    from pdvf.families.base import MujocoFamily
     from pdvf.families.mujoco import need
 
     methods = comparison.find_methods(given.methods)
-    if families != ("spaceship",):
+    if any(isinstance(make_family(family), MujocoFamily) for family in families):
         need("mujoco", "mujoco", "this reproduction")
     configs = {family: replace(preset(family, given.preset), seed=given.seed) for family in families}
     status = reproduce.Status(given.out, families, methods, given.workers)
@@ -242,7 +238,7 @@ def _take_options(words: list[str]) -> tuple[list[str], dict[str, list[str]]]:
 def _parse_run(command: str, rest: list[str], arguments: type[Given]) -> Given:
     if not rest or rest[0].startswith("-"):
         raise ConfigError(
-            f"`pdvf {command}` needs a family first, expected one of: {', '.join(ENVIRONMENT_OPTIONS)}, or your own as "
+            f"`pdvf {command}` needs a family first, expected one of: {', '.join(family_names())}, or your own as "
             f"package.module:object; for example "
             f"`pdvf {command} spaceship --preset quick --out RUN` (--help after the family lists every option)"
         )
@@ -324,8 +320,6 @@ def _execute(
     if config is None:
         store = RunStore.open(folder, family=family)
         config = from_dict(store.config)
-    if (chosen or parts.REPORT not in phases[:1]) and (change := changed_since(folder)):
-        print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
     problem = pipeline.Problem(config)
     if chosen is not None:
         chosen = comparison.suited(chosen, problem, bool(methods))
@@ -333,6 +327,8 @@ def _execute(
         assert problem.engine  # made, or it has raised
         store = RunStore.create(folder, to_dict(config), command)
     with store.lock():
+        if (chosen or parts.REPORT not in phases[:1]) and (change := changed_since(folder)):
+            print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
         progress = make_progress(quiet)
         for name in phases:
             if name != parts.REPORT:
@@ -352,7 +348,7 @@ def _list(rest: list[str]) -> int:
     from pdvf.methods import METHODS
 
     for title, entries in (
-        ("families", FAMILIES),
+        ("families", {name: find_spec(name).text for name in family_names()}),
         ("presets", PRESETS),
         ("methods", {name: method.text for name, method in METHODS.items()}),
     ):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -26,26 +27,25 @@ from pdvf.config.options import (
 from pdvf.core.validation import ConfigError as ConfigError
 from pdvf.core.validation import positive as _positive
 from pdvf.core.validation import require as _require
-from pdvf.families import loading as targets
-from pdvf.families.options import AntLegsOptions, AntWindOptions, OwnOptions, SpaceshipOptions, SwimmerOptions
-
-EnvironmentOptions = SpaceshipOptions | SwimmerOptions | AntWindOptions | AntLegsOptions | OwnOptions
-"""Constants of a family."""
+from pdvf.families import loading
+from pdvf.families.custom import CustomOptions
+from pdvf.families.registry import family_names, find_spec
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that decides the result of a run."""
 
-    family: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress] = "spaceship"
+    family: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress]
     """The family of environments."""
+    environment: Any
+    """The family's own options."""
     seed: int = 0
     """Seed of everything that is random."""
     policy_seeds: int = 5
     """PPO policies trained in each environment."""
     model_seeds: int = 5
     """Models (autoencoders and value function) trained on the data of these policies."""
-    environment: EnvironmentOptions = field(default_factory=SpaceshipOptions)
     engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
     """What simulates: native JAX, Python on the host, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an
     NVIDIA GPU."""
@@ -62,13 +62,14 @@ class Config:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
-        expected = ENVIRONMENT_OPTIONS.get(self.family)
-        _require(
-            expected is None or type(self.environment) is expected,
-            "environment",
-            type(self.environment).__name__,
-            f"{expected and expected.__name__}, the options of {self.family}",
-        )
+        if self.family in family_names():
+            expected = type(find_spec(self.family).options())
+            _require(
+                type(self.environment) is expected,
+                "environment",
+                type(self.environment).__name__,
+                f"{expected.__name__}, the options of {self.family}",
+            )
         probe, kept = self.environment.probe_steps, self.collect.steps
         _require(
             kept == 0 or probe < kept <= self.environment.horizon,
@@ -76,26 +77,14 @@ class Config:
             kept,
             f"0 or from probe_steps + 1 = {probe + 1} to horizon = {self.environment.horizon}",
         )
-        if expected is None:
-            return  # what suits a family of the user's own is known when it is made
-        engines = ("auto", "native") if self.family == "spaceship" else ("auto", "c", "mjx", "warp")
-        _require(self.engine in engines, f"engine of {self.family}", self.engine, f"one of {', '.join(engines)}")
 
 
-ENVIRONMENT_OPTIONS: dict[str, type] = {
-    "spaceship": SpaceshipOptions,
-    "swimmer": SwimmerOptions,
-    "ant-wind": AntWindOptions,
-    "ant-legs": AntLegsOptions,
-}
-
-
-def environment_options(family: str) -> EnvironmentOptions:
-    """The usual constants of a family; for one of the user's own, what it says of itself."""
-    if family in ENVIRONMENT_OPTIONS:
-        return ENVIRONMENT_OPTIONS[family]()
-    own = targets.load(family)
-    return OwnOptions(int(own.horizon), int(own.probe_steps))
+def environment_options(family: str) -> Any:
+    """The usual options of a family; for one of the user's own, what it says of itself."""
+    if family in family_names():
+        return find_spec(family).options()
+    own = loading.load(family)
+    return CustomOptions(int(own.horizon), int(own.probe_steps))
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -107,7 +96,7 @@ def from_dict(data: dict[str, Any]) -> Config:
     """The configuration that `to_dict` wrote; unknown or missing options fail."""
     family = data.get("family")
     _require(isinstance(family, str), "family", family, "the name of a family")
-    usual = vars(Config(family=str(family), environment=environment_options(str(family))))
+    usual = vars(Config(str(family), environment_options(str(family))))
     _same_names("configuration", data, usual)
     values = dict(data)
     for name, default in usual.items():
@@ -120,6 +109,20 @@ def from_dict(data: dict[str, Any]) -> Config:
             _same_type(f"{name}.{option}", value, getattr(default, option))
         values[name] = type(default)(**{k: _tuples(v) for k, v in data[name].items()})
     return Config(**values)
+
+
+def with_options(base: Config, options: Mapping[str, Any]) -> Config:
+    """A configuration with some options changed, by dotted names such as `ppo.learning_rate`."""
+    data = to_dict(base)
+    for name, value in options.items():
+        *groups, last = name.split(".")
+        place = data
+        for group in groups:
+            place = place.get(group) if isinstance(place, dict) else None
+        if not isinstance(place, dict) or last not in place or isinstance(place[last], dict):
+            raise ConfigError(f"unknown option {name!r}: `pdvf run {base.family} --help` lists every option")
+        place[last] = value
+    return from_dict(data)
 
 
 def _same_names(where: str, given: Any, expected: Any) -> None:

@@ -12,17 +12,11 @@ import gymnasium
 import numpy as np
 import scipy.stats
 
-from pdvf.config import environment_options
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
-from pdvf.families import make_family
+from pdvf.families.gym_ids import gym_id
+from pdvf.families.registry import family_names, make_family
 
-IDS = {
-    "spaceship": "pdvf/Spaceship-v0",
-    "swimmer": "pdvf/Swimmer-v0",
-    "ant-wind": "pdvf/AntWind-v0",
-    "ant-legs": "pdvf/AntLegs-v0",
-}
 MODELS = Path(__file__).parent / "models"
 
 
@@ -57,13 +51,13 @@ def play(file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
 
 def _play(adapter: Adapter, file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
     family = adapter.about["family"]
-    if family not in IDS:
-        raise ConfigError(f"{file} is for the family {family!r}, expected one of: {', '.join(IDS)}")
+    if family not in family_names():
+        raise ConfigError(f"{file} is for the family {family!r}, expected one of: {', '.join(family_names())}")
 
     measured = adapter.about.get("measured", {})
     found = []
-    for number in make_family(family, environment_options(family)).test(seed=0).numbers:
-        env = gymnasium.make(IDS[family], context=number)
+    for number in make_family(family).test(seed=0).numbers:
+        env = gymnasium.make(gym_id(family), context=number)
         given, expected = (adapter.observation_size, adapter.action_size), _sizes(env)
         if given != expected:
             raise ConfigError(f"{file} is for observation and action of sizes {given}, expected {expected}")

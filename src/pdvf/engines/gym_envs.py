@@ -1,15 +1,17 @@
-"""Gymnasium interface: any native family as an environment, and many of its environments as one vector.
+"""Gymnasium interface: any native or MuJoCo family as an environment, and many of its environments as one vector.
 
-    gymnasium.make("pdvf/Spaceship-v0", context=17)
-    gymnasium.make_vec("pdvf/Spaceship-v0", num_envs=3, context=[1, 17, {"angle": 1.0}])
+    gymnasium.make("pdvf:pdvf/AntWind-v0", context=17, render_mode="rgb_array")
+    gymnasium.make_vec("pdvf:pdvf/Spaceship-v0", num_envs=3, context=[1, 17, {"angle": 1.0}])
 
-Observations and actions are in physical units. The hidden context is in `info`, never in the observation.
+Observations and actions are in physical units. The hidden context is in `info`, never in the observation. MuJoCo
+families are simulated by MuJoCo in C.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -24,10 +26,11 @@ from gymnasium.vector.utils import batch_space
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pdvf.config import SpaceshipOptions
 from pdvf.core.arrays import Array, Box
-from pdvf.families.base import NativeFamily, State
-from pdvf.families.spaceship import Spaceship
+from pdvf.engines.mujoco_c import BitState, MujocoCEngine
+from pdvf.engines.rendering import paint
+from pdvf.families.base import DrawnFamily, MujocoFamily, NativeFamily, Split, State
+from pdvf.families.registry import make_family
 
 Context = int | Mapping[str, float]
 """An environment's number as in the paper, or a hidden context by name."""
@@ -78,7 +81,7 @@ class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     `split_seed` is the seed of the splits, for families that draw the contexts of their environments.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012 (Gymnasium's own)
 
     def __init__(
         self,
@@ -232,69 +235,134 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         }
 
 
-class SpaceshipEnv(FamilyEnv):
-    """Entry point of `gymnasium.make("pdvf/Spaceship-v0", context=...)`."""
+@dataclass(frozen=True)
+class NativeMujoco:
+    """A MuJoCo family as a native one: its physics is the C engine, one environment at a time.
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
+    Many of them under `vmap` are still one call of MuJoCo.
+    """
+
+    family: MujocoFamily
+
+    @property
+    def name(self) -> str:
+        """Name of the family."""
+        return self.family.name
+
+    @property
+    def context_names(self) -> tuple[str, ...]:
+        """Names of the context's numbers."""
+        return self.family.context_names
+
+    @property
+    def observation(self) -> Box:
+        """Bounds of the observation."""
+        return self.family.observation
+
+    @property
+    def action(self) -> Box:
+        """Bounds of the action."""
+        return self.family.action
+
+    @property
+    def horizon(self) -> int:
+        """Longest episode."""
+        return self.family.horizon
+
+    @property
+    def probe_steps(self) -> int:
+        """N_d."""
+        return self.family.probe_steps
+
+    def train(self, seed: int) -> Split:
+        """Training environments."""
+        return self.family.train(seed)
+
+    def test(self, seed: int) -> Split:
+        """Test environments."""
+        return self.family.test(seed)
+
+    def initial_state(self, key: Array, context: Array) -> BitState:
+        """State at the start of an episode."""
+        return _first(MujocoCEngine(self.family).reset(key[None], context[None])[0])
+
+    def observe(self, state: BitState) -> Array:
+        """Observation [o] of a state."""
+        return self.family.observe(state.physics)
+
+    def transition(self, context: Array, state: BitState, action: Array) -> tuple[BitState, Array, Array]:
+        """State, reward and end of the task after one action [a]."""
+        one = jax.tree.map(lambda x: x[None], (context, state, action))
+        following, outcome = MujocoCEngine(self.family).step(*one)
+        return _first(following), outcome.reward[0], outcome.terminated[0]
+
+
+def _first(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+class MujocoEnv(FamilyEnv):
+    """One environment of a MuJoCo family."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
 
     def __init__(
         self,
+        family: MujocoFamily,
         context: Context = 1,
-        options: SpaceshipOptions | None = None,
         split_seed: int = 0,
         render_mode: str | None = None,
+        width: int = 320,
+        height: int = 240,
     ):
-        family = Spaceship(options or SpaceshipOptions())
-        super().__init__(
-            family,
-            context,
-            split_seed=split_seed,
-            draw=lambda hidden, _, path: draw_room(family, hidden, path),
-            render_mode=render_mode,
-        )
+        def draw(hidden: np.ndarray, state: BitState, path: np.ndarray) -> np.ndarray:
+            del path
+            return paint(family, hidden, np.asarray(state.physics.qpos), (width, height))
+
+        super().__init__(NativeMujoco(family), context, split_seed=split_seed, draw=draw, render_mode=render_mode)
 
 
-class SpaceshipVectorEnv(FamilyVectorEnv):
-    """Entry point of `gymnasium.make_vec("pdvf/Spaceship-v0", num_envs=..., context=[...])`."""
+def make_env(family: str, context: Context = 1, options: Any = None, **more: Any) -> FamilyEnv:
+    """Entry point of `gymnasium.make`: one environment of a built-in family, with other options if they are given.
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        context: Context | Sequence[Context] = 1,
-        options: SpaceshipOptions | None = None,
-        split_seed: int = 0,
-    ):
-        super().__init__(Spaceship(options or SpaceshipOptions()), num_envs, context, split_seed=split_seed)
-
-
-def draw_room(family: Spaceship, context: np.ndarray, path: np.ndarray) -> np.ndarray:
-    """Picture [320, 320, 3] of the force field, the charges, the door and the ship's path [t, 2]."""
-    o = family.options
-    grid = (np.arange(16, dtype=np.float32) + 0.5) * o.room / 16
-    places = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
-    force = np.asarray(_field(family)(context, places))
-    size = np.linalg.norm(force, axis=-1)
-    direction = force / np.maximum(size, 1e-12)[:, None]
-
-    figure = Figure(figsize=(4, 4), dpi=80)
-    canvas = FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.02, 0.02, 0.96, 0.96))
-    axes.quiver(*places.T, *direction.T, np.log(size + 1e-6), cmap="Blues", pivot="mid", scale=24, width=0.005)
-    for charge, place in zip(o.radius * np.array([np.cos(context[0]), np.sin(context[0])]), o.charges, strict=True):
-        colour = "tab:red" if charge > 0 else "tab:blue"
-        axes.scatter(*place, s=40 + 400 * abs(charge) / o.radius, color=colour, clip_on=False, zorder=3)
-    door = (o.door[0] - o.door_width / 2, o.door[0] + o.door_width / 2)
-    axes.plot(door, (o.door[1], o.door[1]), color="tab:green", linewidth=8, solid_capstyle="butt", clip_on=False)
-    axes.plot(*path.T, color="black", linewidth=1.5, marker=".", markersize=4)
-    axes.plot(*path[-1], color="black", marker="^", markersize=10)
-    axes.set(xlim=(0, o.room), ylim=(0, o.room), xticks=[], yticks=[], aspect="equal")
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    `context` is the number of one of its environments, or numbers by name. `more` is as for `FamilyEnv`; environments
+    of MuJoCo also take `width` and `height` of their pictures.
+    """
+    made = make_family(family, options)
+    if isinstance(made, MujocoFamily):
+        return MujocoEnv(made, context, **more)
+    assert isinstance(made, NativeFamily)
+    return FamilyEnv(made, context, draw=_frame(made) if isinstance(made, DrawnFamily) else None, **more)
 
 
-@lru_cache(maxsize=64)
-def _field(family: Spaceship) -> Callable[[np.ndarray, np.ndarray], Array]:
-    return jax.jit(jax.vmap(family.field, in_axes=(None, 0)))
+def make_vector_env(
+    family: str,
+    num_envs: int = 1,
+    context: Context | Sequence[Context] = 1,
+    options: Any = None,
+    split_seed: int = 0,
+) -> FamilyVectorEnv:
+    """Entry point of `gymnasium.make_vec`: several environments of a built-in family, a context for all or for each."""
+    made = make_family(family, options)
+    native: Any = NativeMujoco(made) if isinstance(made, MujocoFamily) else made
+    return FamilyVectorEnv(native, num_envs, context, split_seed=split_seed)
+
+
+def _frame(family: DrawnFamily) -> Draw:
+    """A picture [320, 320, 3] of a path [t, 2] in the family's scene."""
+
+    def draw(context: np.ndarray, state: State, path: np.ndarray) -> np.ndarray:
+        del state
+        figure = Figure(figsize=(4, 4), dpi=80)
+        canvas = FigureCanvasAgg(figure)
+        axes = figure.add_axes((0.02, 0.02, 0.96, 0.96))
+        family.draw_scene(axes, context)
+        axes.plot(*path.T, color="black", linewidth=1.5, marker=".", markersize=4)
+        axes.plot(*path[-1], color="black", marker="^", markersize=10)
+        canvas.draw()
+        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+    return draw
 
 
 def _space(box: Box) -> gymnasium.spaces.Box:

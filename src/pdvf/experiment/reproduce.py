@@ -15,10 +15,10 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pdvf.config import ENVIRONMENT_OPTIONS
 from pdvf.experiment.files import read_json, require_fields, to_json, write_file
 from pdvf.experiment.provenance import device, now
 from pdvf.experiment.store import RunStore
+from pdvf.families.registry import family_names
 from pdvf.methods import METHODS, Method
 from pdvf.paper.pipeline import PHASES
 from pdvf.reports.data import read_run
@@ -139,7 +139,7 @@ def _shown(part: Part) -> str:
 def write_index(out: Path) -> Path:
     """Writes index.html from the families that have a report, whichever command made them."""
     sections = []
-    for family in (name for name in ENVIRONMENT_OPTIONS if (out / name / "report.html").is_file()):
+    for family in (name for name in family_names() if (out / name / "report.html").is_file()):
         run = read_run(RunStore.open(out / family, family=family))
         sections.append(f'<h2>{escape(family)}</h2><p><a href="{family}/report.html">the whole report</a></p>')
         sections.append(headline(run))

@@ -31,7 +31,6 @@ from typing import Any, TypeVar
 import numpy as np
 import safetensors.numpy
 
-from pdvf.config import ENVIRONMENT_OPTIONS
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import (
     ASIDE,
@@ -50,6 +49,7 @@ from pdvf.experiment.files import (
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
 from pdvf.experiment.scalars import Scalars
+from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
 
@@ -133,9 +133,9 @@ class RunStore:
             raise RunError(
                 f"{folder} is a run of the family {named!r}, expected {family!r}: name its own, or another run"
             )
-        if family is None and isinstance(named, str) and named not in ENVIRONMENT_OPTIONS:
+        if family is None and isinstance(named, str) and named not in family_names():
             raise RunError(
-                f"{folder} names the family {named!r}, expected one of {', '.join(ENVIRONMENT_OPTIONS)}: any other is "
+                f"{folder} names the family {named!r}, expected one of {', '.join(family_names())}: any other is "
                 "code that would be run; if you trust it, name it yourself with --family"
             )
         return cls(folder, config)

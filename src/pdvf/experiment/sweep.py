@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from pdvf.config import Config, ConfigError, from_dict, to_dict
+from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.comparison import play_method, train_method
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import read_json, reading, to_json, write_file
@@ -236,20 +236,6 @@ def make_sweep(
     sweep = Sweep(base, found, METHODS[method], chosen)
     assert sweep.configs  # every combination makes a valid configuration, or this has raised
     return sweep
-
-
-def with_options(base: Config, options: Mapping[str, Any]) -> Config:
-    """A configuration with some options changed, by dotted names."""
-    data = to_dict(base)
-    for name, value in options.items():
-        *groups, last = name.split(".")
-        place = data
-        for group in groups:
-            place = place.get(group) if isinstance(place, dict) else None
-        if not isinstance(place, dict) or last not in place or isinstance(place[last], dict):
-            raise ConfigError(f"unknown option {name!r}: `pdvf run {base.family} --help` lists every option")
-        place[last] = value
-    return from_dict(data)
 
 
 def _parsed(word: str) -> Any:

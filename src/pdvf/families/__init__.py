@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pdvf.core.arrays import Box
-    from pdvf.families.ant_legs import AntLegs
-    from pdvf.families.ant_wind import AntWind
     from pdvf.families.base import (
         Family,
         GuardedFamily,
@@ -19,10 +17,12 @@ if TYPE_CHECKING:
         Physics,
         Split,
     )
+    from pdvf.families.builtin.ant_legs import AntLegs
+    from pdvf.families.builtin.ant_wind import AntWind
+    from pdvf.families.builtin.spaceship import Spaceship
+    from pdvf.families.builtin.swimmer import Swimmer
     from pdvf.families.custom import GymFamily, MujocoModel
-    from pdvf.families.registry import REGISTRY, make_family
-    from pdvf.families.spaceship import Spaceship
-    from pdvf.families.swimmer import Swimmer
+    from pdvf.families.registry import make_family
 
 _HOMES = {
     "core.arrays": ("Box",),
@@ -36,12 +36,12 @@ _HOMES = {
         "Physics",
         "Split",
     ),
-    "families.ant_legs": ("AntLegs",),
-    "families.ant_wind": ("AntWind",),
+    "families.builtin.ant_legs": ("AntLegs",),
+    "families.builtin.ant_wind": ("AntWind",),
     "families.custom": ("GymFamily", "MujocoModel"),
-    "families.registry": ("REGISTRY", "make_family"),
-    "families.spaceship": ("Spaceship",),
-    "families.swimmer": ("Swimmer",),
+    "families.registry": ("make_family",),
+    "families.builtin.spaceship": ("Spaceship",),
+    "families.builtin.swimmer": ("Swimmer",),
 }
 
 
@@ -53,7 +53,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "REGISTRY",
     "AntLegs",
     "AntWind",
     "Box",

@@ -12,20 +12,53 @@ used with. Positions start at rest plus uniform noise from [-noise, noise], velo
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array, Box
+from pdvf.core.validation import positive, require
 from pdvf.families.base import MjSpec, Physics, Simulated
 from pdvf.families.mujoco import asset, library
 
 OBSERVATION = Box(np.full(27, -np.inf, np.float32), np.full(27, np.inf, np.float32))
 ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
 
+MANY_ANTS = {"ppo.environments": 512, "ppo.rollout": 16}
+"""docs/decisions/0003-ppo.md"""
 PLACES = 13  # numbers of the observation before the velocities, of which that along x is the first
+
+
+@dataclass(frozen=True)
+class AntOptions:
+    """Constants that both Ant families share: Gymnasium's v3 task without contact forces."""
+
+    timestep: float = 0.01
+    """Seconds of one step of the simulator."""
+    frame_skip: int = 5
+    """Steps of the simulator in one step of the agent."""
+    healthy_reward: float = 1.0
+    """Reward of every step."""
+    control_cost: float = 0.5
+    """Weight of the squared action."""
+    healthy_height: tuple[float, float] = (0.2, 1.0)
+    """The episode ends when the torso is lower or higher than this."""
+    noise: float = 0.1
+    """At the start positions are rest +- this, velocities normal with this standard deviation."""
+    cone: Literal["pyramidal", "elliptic"] = "pyramidal"
+    """Friction cone; MuJoCo in C and MJX orient the pyramid differently and agree on the ellipse."""
+    horizon: int = 256
+    """Steps after which an episode ends."""
+
+    def __post_init__(self) -> None:
+        positive(self, "timestep", "frame_skip", "horizon")
+        require(self.noise >= 0, "environment.noise", self.noise, "at least 0")
+        require(self.cone in ("pyramidal", "elliptic"), "environment.cone", self.cone, "'pyramidal' or 'elliptic'")
+        low, high = self.healthy_height
+        require(low < high, "environment.healthy_height", self.healthy_height, "two heights, the lower first")
 
 
 class Ant(Simulated):

@@ -6,6 +6,7 @@ and how many steps N_d may be spent on finding out which dynamics it is in. It d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -105,6 +106,18 @@ class ImaginableFamily(Family, Protocol):
 
 
 @runtime_checkable
+class DrawnFamily(Family, Protocol):
+    """A family whose observation is a place in a plane, and who can draw what is there."""
+
+    legend: Mapping[str, Mapping[str, Any]]
+    """What the scene shows: words, and how Matplotlib draws a line of it."""
+
+    def draw_scene(self, axes: Any, context: np.ndarray) -> None:
+        """Draws the environment of a context [c] on Matplotlib's axes."""
+        ...
+
+
+@runtime_checkable
 class GuardedFamily(Family, Protocol):
     """A family that can tell how near the end of an episode is, before it comes."""
 
@@ -147,7 +160,10 @@ class Physics(NamedTuple):
 
 
 class Simulated(Timed):
-    """The parts of a MuJoCo family that its options say."""
+    """The parts of a MuJoCo family that its options say; it observes all positions but x and y, then velocities."""
+
+    arrow: str | None = None
+    """What pictures show as an arrow, if the hidden context is a velocity."""
 
     @property
     def frame_skip(self) -> int:

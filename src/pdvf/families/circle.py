@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from pdvf.families.base import Split
 
 
+@dataclass(frozen=True)
+class CircleOptions:
+    """Environments on a circle of dynamics."""
+
+    environments: int = 20
+    """Environments on the circle of dynamics."""
+    train_environments: int = 15
+    """The first so many are for training, the rest for testing."""
+    sampling: Literal["grid", "interval"] = "grid"
+    """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
+
+
 class OnCircle:
     """The environments of a family whose options say how many there are and where their angles lie."""
 
-    options: Any  # pdvf.families.options.CircleOptions
+    options: Any  # CircleOptions
     context_names = ("angle",)
 
     def train(self, seed: int) -> Split:

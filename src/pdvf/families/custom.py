@@ -27,13 +27,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array, Box
-from pdvf.core.validation import ConfigError, require
+from pdvf.core.validation import ConfigError, episode, require
 from pdvf.families import loading as targets
 from pdvf.families.base import MjSpec, Physics, Split
 from pdvf.families.env_pool import STEP_TIMEOUT, EnvPool
 from pdvf.families.mujoco import base_model
 
 Context = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class CustomOptions:
+    """What a family of the user's own says of itself; not for the command line."""
+
+    horizon: int
+    """Steps after which an episode ends; the family says it."""
+    probe_steps: int
+    """N_d; the family says it."""
+
+    def __post_init__(self) -> None:
+        episode(self)
 
 
 def by_name(names: Sequence[str], context: np.ndarray) -> dict[str, float]:

@@ -1,18 +1,26 @@
-"""Gymnasium ids. Only gymnasium is imported here, so that `import pdvf` stays fast; `make` loads the rest."""
+"""Gymnasium ids of the built-in families. Registering imports none of them."""
+
+from __future__ import annotations
 
 from gymnasium.envs import registration
 
-IDS = {
-    "pdvf/Spaceship-v0": ("pdvf.engines.gym_envs:SpaceshipEnv", "pdvf.engines.gym_envs:SpaceshipVectorEnv"),
-    "pdvf/Swimmer-v0": ("pdvf.engines.mujoco_gym_envs:SwimmerEnv", "pdvf.engines.mujoco_gym_envs:SwimmerVectorEnv"),
-    "pdvf/AntWind-v0": ("pdvf.engines.mujoco_gym_envs:AntWindEnv", "pdvf.engines.mujoco_gym_envs:AntWindVectorEnv"),
-    "pdvf/AntLegs-v0": ("pdvf.engines.mujoco_gym_envs:AntLegsEnv", "pdvf.engines.mujoco_gym_envs:AntLegsVectorEnv"),
-}
-"""Id: entry points of one environment and of many."""
+from pdvf.families.registry import family_names
+
+MODULE = "pdvf.engines.gym_envs"
+
+
+def gym_id(family: str) -> str:
+    """The id of a built-in family: `pdvf/AntWind-v0` for `ant-wind`."""
+    return f"pdvf/{''.join(word.capitalize() for word in family.split('-'))}-v0"
 
 
 def register() -> None:
     """Makes the ids known to Gymnasium; ids that it knows already are left alone."""
-    for name, (entry_point, vector_entry_point) in IDS.items():
-        if name not in registration.registry:
-            registration.register(name, entry_point=entry_point, vector_entry_point=vector_entry_point)
+    for family in family_names():
+        if gym_id(family) not in registration.registry:
+            registration.register(
+                gym_id(family),
+                entry_point=f"{MODULE}:make_env",
+                vector_entry_point=f"{MODULE}:make_vector_env",
+                kwargs={"family": family},
+            )

@@ -70,8 +70,10 @@ def find(target: str) -> Any:
     if not name:
         found = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == target]
         if not found:
+            from pdvf.families.registry import family_names
+
             raise ConfigError(
-                f"unknown family {target!r}, expected one of: spaceship, swimmer, ant-wind, ant-legs; an entry point "
+                f"unknown family {target!r}, expected one of: {', '.join(family_names())}; an entry point "
                 f"of the group {GROUP}; or your own as package.module:object"
             )
         made = _guarded(target, found[0].load)

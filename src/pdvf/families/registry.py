@@ -1,26 +1,51 @@
-"""The registry of families: built-in ones by name, those of users by target."""
+"""The registry of families: a built-in one is a file in `builtin`, one of the user's own is named by a target.
+
+Listing names imports nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pdvf.families import loading
-from pdvf.families.ant_legs import AntLegs
-from pdvf.families.ant_wind import AntWind
-from pdvf.families.base import Family
-from pdvf.families.spaceship import Spaceship
-from pdvf.families.swimmer import Swimmer
 
-REGISTRY: dict[str, Callable[[Any], Family]] = {
-    "spaceship": Spaceship,
-    "swimmer": Swimmer,
-    "ant-wind": AntWind,
-    "ant-legs": AntLegs,
-}
-"""Name: family, made from its options."""
+if TYPE_CHECKING:
+    from pdvf.families.base import Family
+
+Presets = Mapping[str, Mapping[str, Any]]
+"""Options by dotted name that `common`, `paper`, `best`, `quick` and `smoke` set; see `pdvf.config.presets`."""
 
 
-def make_family(name: str, options: Any) -> Family:
-    """A built-in family with its options, or the user's own that a target names."""
-    return REGISTRY[name](options) if name in REGISTRY else loading.load(name)
+class FamilySpec(NamedTuple):
+    """What a module of `builtin` says of its family, as `FAMILY`."""
+
+    make: Callable[[Any], Family]
+    """From its options to the family."""
+    options: Callable[[], Any]
+    """Its options with the usual values."""
+    text: str
+    """One line for people."""
+    presets: Presets
+
+
+def family_names() -> tuple[str, ...]:
+    """Built-in families."""
+    folder = Path(__file__).parent / "builtin"
+    return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules([str(folder)]))
+
+
+def find_spec(name: str) -> FamilySpec:
+    """The entry of a built-in family."""
+    return importlib.import_module(f"pdvf.families.builtin.{name.replace('-', '_')}").FAMILY
+
+
+def make_family(name: str, options: Any = None) -> Family:
+    """A built-in family with its options, the usual ones for none; or the user's own that a target names."""
+    if name not in family_names():
+        return loading.load(name)
+    spec = find_spec(name)
+    return spec.make(options or spec.options())

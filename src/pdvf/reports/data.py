@@ -73,7 +73,8 @@ class Run:
             raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
 
     @cached_property
-    def _made(self) -> Family | None:
+    def made(self) -> Family | None:
+        """The family; None where it cannot be made."""
         try:
             return self.made_family()
         except RunError:
@@ -82,12 +83,12 @@ class Run:
     @property
     def context_names(self) -> tuple[str, ...]:
         """Names of the hidden numbers; none where the family cannot be made."""
-        return () if self._made is None else tuple(self._made.context_names)
+        return () if self.made is None else tuple(self.made.context_names)
 
     @property
     def title(self) -> str:
         """The family's own name, which is not how it was named on the command line if it is the user's."""
-        return self.family if self._made is None else self._made.name
+        return self.family if self.made is None else self.made.name
 
     @cached_property
     def is_test(self) -> np.ndarray:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,15 +13,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from pdvf.families import Spaceship
+from pdvf.families.base import DrawnFamily
 from pdvf.reports import paper
 from pdvf.reports.data import Run
 from pdvf.reports.statistics import rank_correlation
-from pdvf.reports.style import GRID, INK, LARGE, MUTED, NORMAL, SMALL, TEST, TRAIN, circle_colours, make_figure, tidy
+from pdvf.reports.style import GRID, INK, MUTED, NORMAL, SMALL, TEST, TRAIN, circle_colours, make_figure, tidy
 
 TSNE_POINTS = 2000
 """Most points that t-SNE is given; of more, so many are drawn."""
-FIELD = "#c3c9cf"
 CURVE_POINTS = 150
 """Points of a learning curve; updates are averaged in between."""
 
@@ -125,19 +122,20 @@ def transfer(run: Run) -> Figure | None:
 
 
 def paths(run: Run) -> Figure | None:
-    """Spaceship: the first adapted episode of every model seed in each test environment, in its force field."""
+    """The first adapted episode of every model seed in each test environment, in the scene that the family draws."""
     needed = ("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
-    if run.family != "spaceship" or not run.has(*needed) or run.evaluation["path_observation"].shape[-1] != 2:
+    if not run.has(*needed) or run.evaluation["path_observation"].shape[-1] != 2:
         return None
-    family = run.made_family()
-    assert isinstance(family, Spaceship)
+    family = run.made
+    if not isinstance(family, DrawnFamily):
+        return None
     test = np.flatnonzero(run.is_test)
     columns = min(len(test), 5)
     rows = math.ceil(len(test) / columns)
     figure = make_figure(2.75 * columns, 3.1 * rows + 0.4)
     panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.04}).ravel()
     for axes, e in zip(panels, test.tolist(), strict=False):
-        _room(axes, family, run.evaluation["contexts"][e])
+        family.draw_scene(axes, run.evaluation["contexts"][e])
         for seed in range(run.evaluation["path_valid"].shape[0]):
             valid = run.evaluation["path_valid"][seed, e].astype(bool)
             if not valid.any():
@@ -155,10 +153,7 @@ def paths(run: Run) -> Figure | None:
     handles = [
         Line2D([], [], color=TEST, linewidth=2.2, label="probing"),
         Line2D([], [], color=TRAIN, linewidth=1.7, marker="o", markersize=4.5, label="adapted"),
-        Line2D([], [], color=INK, linewidth=4, label="door"),
-        Line2D([], [], color=INK, marker="$+$", linestyle="", label="charge that pushes"),
-        Line2D([], [], color=INK, marker="$-$", linestyle="", label="charge that pulls"),
-        Line2D([], [], color=FIELD, linewidth=1.2, label="force field"),
+        *(Line2D([], [], label=words, **style) for words, style in family.legend.items()),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=NORMAL)
     return figure
@@ -311,58 +306,6 @@ def _wheel(axes: Axes, run: Run, colours: dict[int, np.ndarray], test: set[int])
     axes.set_ylim(0, 1.4)
     axes.set_axis_off()
     axes.text(0, 0, "environment", ha="center", va="center", fontsize=SMALL - 1.5, color=MUTED)
-
-
-def _room(axes: Axes, family: Spaceship, context: np.ndarray) -> None:
-    """The room of one environment: field, charges, door and start."""
-    o = family.options
-    line = np.linspace(0.0, o.room, 36)
-    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    hidden = jnp.asarray(context, jnp.float32)
-    force = jax.vmap(lambda x: family.field(hidden, x))(jnp.asarray(grid, jnp.float32))
-    u, v = np.asarray(force).reshape(len(line), len(line), 2).transpose(2, 0, 1)
-    strength = np.log1p(np.hypot(u, v))
-    axes.streamplot(
-        line,
-        line,
-        u,
-        v,
-        color=FIELD,
-        linewidth=0.4 + 1.1 * np.clip(strength / 1.5, 0, 1),
-        arrowsize=0.7,
-        density=0.8,
-        zorder=1,
-    )
-    charges = o.radius * np.array([np.cos(context[0]), np.sin(context[0])])
-    for place, charge in zip(o.charges, charges.tolist(), strict=True):
-        share = abs(charge) / o.radius
-        fill, sign = (INK, "white") if charge > 0 else ("white", INK)
-        axes.scatter(*place, s=30 + 330 * share, color=fill, edgecolors=INK, linewidths=1.2, zorder=7, clip_on=False)
-        if share > 0.05:
-            text = "+" if charge > 0 else "−"
-            axes.text(
-                *place,
-                text,
-                ha="center",
-                va="center_baseline",
-                color=sign,
-                fontsize=LARGE,
-                fontweight="bold",
-                zorder=8,
-            )
-    half = o.door_width / 2
-    axes.plot(
-        [o.door[0] - half, o.door[0] + half],
-        [o.door[1]] * 2,
-        color=INK,
-        linewidth=5,
-        solid_capstyle="butt",
-        zorder=3,
-        clip_on=False,
-    )
-    axes.plot(*o.start, marker="s", color="white", markeredgecolor=INK, markersize=6, zorder=3)
-    axes.set(xlim=(0, o.room), ylim=(0, o.room), aspect="equal", xticks=[], yticks=[])
-    axes.spines[:].set_color(MUTED)
 
 
 def _log_scale(axes: Axes, shown: np.ndarray) -> None:

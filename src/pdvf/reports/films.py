@@ -34,15 +34,14 @@ class Film(NamedTuple):
     gif: bytes
 
 
-OBSERVED = {"swimmer": 8, "ant-wind": 27, "ant-legs": 27}
-"""Families whose poses can be told from their observations, and the size of these."""
-
-
 def shows_agents(run: Run) -> bool:
     """Whether the run kept episodes whose poses can be told from observations."""
     if not run.has("path_observation", "path_valid", "contexts"):
         return False
-    return OBSERVED.get(run.family) == run.evaluation["path_observation"].shape[-1]
+    family = run.made
+    if not isinstance(family, Simulated):
+        return False
+    return family.observation.size == run.evaluation["path_observation"].shape[-1]
 
 
 def strips(run: Run) -> Figure | None:
@@ -95,7 +94,7 @@ def _poses(run: Run, family: MujocoFamily, e: int) -> np.ndarray:
 
 
 def _family(run: Run) -> MujocoFamily:
-    family = run.made_family()
+    family = run.made
     assert isinstance(family, MujocoFamily)
     return family
 
@@ -107,8 +106,8 @@ def _control_step(family: MujocoFamily) -> float:
 
 def _time(run: Run, family: MujocoFamily) -> str:
     probe = f"{family.probe_steps} probing step{'s' * (family.probe_steps > 1)}, then the chosen policy"
-    fluid = {"swimmer": "current", "ant-wind": "wind"}.get(run.family)
-    return f"{probe}; the arrow is the hidden {fluid}" if fluid else probe
+    assert isinstance(family, Simulated)
+    return f"{probe}; the arrow is the hidden {family.arrow}" if family.arrow else probe
 
 
 def _gif(pictures: np.ndarray) -> bytes:

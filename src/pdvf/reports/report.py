@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from pdvf.core.validation import ConfigError
 from pdvf.experiment.store import RunStore
+from pdvf.families.base import DrawnFamily
 from pdvf.reports import bars, figures, films, page, tables
 from pdvf.reports.data import Run, read_run
 from pdvf.reports.style import png
@@ -63,7 +64,7 @@ def write_report(store: RunStore) -> Path:
         if figure is None:
             (store.folder / file).unlink(missing_ok=True)  # of an earlier report
             elsewhere = (*(FEW if bars.is_comparison(run) else MANY), "strips", "paths")
-            if entry.name not in elsewhere or (entry.name == "paths" and run.family == "spaceship"):
+            if entry.name not in elsewhere or (entry.name == "paths" and isinstance(run.made, DrawnFamily)):
                 absent.append(entry.title)
             continue
         data = png(figure)

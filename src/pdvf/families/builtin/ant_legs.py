@@ -13,9 +13,32 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pdvf.families.ant import Ant
+from pdvf.core.validation import episode, require
+from pdvf.families.ant import MANY_ANTS, Ant, AntOptions
 from pdvf.families.base import MjSpec, Split
-from pdvf.families.options import AntLegsOptions
+from pdvf.families.presets import mujoco
+from pdvf.families.registry import FamilySpec
+
+
+@dataclass(frozen=True)
+class AntLegsOptions(AntOptions):
+    """Constants of Ant with other legs."""
+
+    legs: tuple[float, float, float] = (0.1, 0.2, 0.3)
+    """Short, medium and long upper legs, as the model writes them: what a leg spans along x and along y."""
+    ankles: tuple[float, float, float] = (0.2, 0.4, 0.6)
+    """Short, medium and long lower legs."""
+    probe_steps: int = 4
+    """N_d: steps at the start of an episode from which the dynamics are inferred."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("legs", "ankles"):
+            lengths = getattr(self, name)
+            ordered = 0 < lengths[0] < lengths[1] < lengths[2]
+            require(ordered, f"environment.{name}", lengths, "three lengths above 0, the shortest first")
+        episode(self)
+
 
 LIMBS = (  # geoms of upper and lower leg, and where the leg points
     ("left_leg_geom", "left_ankle_geom", (1, 1)),
@@ -55,3 +78,16 @@ class AntLegs(Ant):
             upper.fromto = np.array([0, 0, 0, x * leg_length, y * leg_length, 0])
             lower.fromto = np.array([0, 0, 0, x * ankle_length, y * ankle_length, 0])
             lower.parent.pos = np.array([x * leg_length, y * leg_length, 0])
+
+
+FAMILY = FamilySpec(
+    AntLegs,
+    AntLegsOptions,
+    "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
+    mujoco(
+        common={**MANY_ANTS, "plus.generalist": True},  # docs/decisions/0009-plus.md
+        paper={"plus.episodes": 16},
+        best={},
+        quick={},
+    ),
+)
