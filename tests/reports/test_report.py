@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from fake_run import LEVEL, make_run
 
+from fake_run import LEVEL, make_run
 from pdvf import __version__
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.store import RunStore
