@@ -1,3 +1,6 @@
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -157,3 +160,18 @@ def test_paired_difference_draws_the_same_seeds_for_both():
     assert paired.high == pytest.approx(usual.confidence_interval.high, abs=0.01)
     none = difference(first - 0.2, second, paired=True)
     assert none.low < 0 < none.high
+
+
+def test_methods_that_are_nearly_tied_have_their_chance_inside_its_interval():
+    # The first is better by far less than what episodes differ: noise on episodes would say "about one half".
+    rng = np.random.default_rng(3)
+    second = np.repeat(rng.normal(size=(5, 1, 10)), 5, axis=1)
+    first = second + 1e-3
+    estimate = probability_of_improvement(first, second)
+    assert estimate == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_a_summary_in_the_results_is_what_its_returns_give():
+    folder = Path(__file__).parents[2] / "results" / "examples" / "pendulum"
+    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "summarise_results.py"))
+    assert tool["summarise"](folder) == (folder / "summary.csv").read_text(encoding="utf-8")

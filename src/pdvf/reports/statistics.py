@@ -33,13 +33,16 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.stats.trim_mean(scores, 0.25, axis=-1))
 
 
-def resample(returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+def resample(
+    returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0, draw_episodes: bool = True
+) -> np.ndarray:
     """Bootstrapped scores [B, E, S], each the mean of one seed's episodes in one environment, of returns [E, S, J].
 
-    Seeds are drawn once for all environments, since one model plays in all of them, then episodes within each
-    environment and seed. Environments are never drawn: they are the ones the question is about.
+    Seeds are drawn once for all environments, since one model plays in all of them, then, if asked, episodes within
+    each environment and seed. Environments are never drawn: they are the ones the question is about.
     """
     _require_returns(returns)
+    returns = returns if draw_episodes else returns.mean(axis=2, keepdims=True)
     returns = np.ascontiguousarray(returns, dtype=float)
     return _resampled(returns.tobytes(), returns.shape, resamples, seed)
 
@@ -87,8 +90,9 @@ def probability_of_improvement(
 ) -> Estimate:
     """Chance that a seed of the first method scores above a seed of the second in the same environment.
 
-    Returns are [E, S, J] and [E, S', J']; ties count half; environments count alike. The interval draws the seeds and
-    episodes of both methods anew, each for itself.
+    Returns are [E, S, J] and [E, S', J']; ties count half; environments count alike. The interval draws the seeds of
+    both methods anew, each for itself. Episodes are not drawn: noise on scores that are nearly tied moves the chance
+    towards one half, and the estimate out of its own interval.
     """
     _require_returns(first)
     _require_returns(second)
@@ -102,7 +106,8 @@ def probability_of_improvement(
     value = float(chance(first.mean(axis=2), second.mean(axis=2)))
     if first.shape[1] == 1 and second.shape[1] == 1:
         return Estimate(value, np.nan, np.nan)
-    samples = chance(resample(first, resamples, seed), resample(second, resamples, seed + 1))
+    scores = (resample(x, resamples, seed + i, draw_episodes=False) for i, x in enumerate((first, second)))
+    samples = chance(*scores)
     low, high = interval(samples, level)
     return Estimate(value, float(low), float(high))
 

@@ -150,9 +150,9 @@ def _chance(estimate: Estimate) -> str:
 
 
 def cell(estimate: Estimate, run: Run) -> str:
-    """An estimate with its interval in small print, where there is one."""
+    """An estimate with its interval in small print, where there is one: none for one seed or episodes all alike."""
     value = number(estimate.value, run)
-    if np.isnan(estimate.low):
+    if np.isnan(estimate.low) or estimate.low == estimate.high:
         return value
     return f"{value} <small>[{number(estimate.low, run)}, {number(estimate.high, run)}]</small>"
 
@@ -161,6 +161,8 @@ def interval_text(estimate: Estimate, run: Run) -> str:
     """The interval in words."""
     if np.isnan(estimate.low):
         return "one model, so no interval"
+    if estimate.low == estimate.high:
+        return "all episodes alike, so no interval"
     return f"95 % interval {number(estimate.low, run)} to {number(estimate.high, run)}"
 
 
