@@ -1,4 +1,6 @@
-"""Makes `summary.csv` of every folder below results/ from its `returns.csv`: `python tools/summarise_results.py [--check]`.
+"""Makes `summary.csv` of every folder below results/ from its `returns.csv`.
+
+`python tools/summarise_results.py [--check]`.
 
 With --check nothing is written; the exit status is 1 where a summary is not what its returns give.
 """

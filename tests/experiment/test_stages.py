@@ -143,6 +143,26 @@ def test_finished_phase_is_verified_not_repeated(tmp_path):
         run(store, toy)
 
 
+def test_an_artefact_saved_before_a_kill_is_not_touched_again(tmp_path, monkeypatch, uninterrupted):
+    store = make_store(tmp_path / "run")
+    save = RunStore.save
+
+    def save_and_die(self, name, *given, **named):
+        if name == "summary":
+            raise KeyboardInterrupt
+        save(self, name, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunStore, "save", save_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            run(store, Toy())
+    files = {path: path.stat().st_mtime_ns for path in (store.folder / "artefacts").glob("model.*")}
+    assert len(files) == 2
+    run(store, Toy())
+    assert results(store) == uninterrupted
+    assert all(path.stat().st_mtime_ns == when for path, when in files.items())
+
+
 def test_stage_made_from_other_inputs_is_not_resumed(tmp_path):
     store, toy = make_store(tmp_path / "run"), Toy()
     store.save_stage("toy", 1, toy.start(), {"history": [], "seconds": 0.0}, ["data"])

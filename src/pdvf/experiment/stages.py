@@ -100,6 +100,9 @@ def run_phase(
     made = jax.block_until_ready(dict(made))
     seconds = before + time.perf_counter() - began
     for name, tree in made.items():
+        if store.has(name):  # saved before a kill, to the same bits
+            store.verify(name)
+            continue
         info = {"history": history, "seconds": seconds, **(describe(name, tree) if describe else {})}
         store.save(name, tree, info=info, inputs=inputs)
     store.clear_stages(phase.name)

@@ -33,9 +33,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.stats.trim_mean(scores, 0.25, axis=-1))
 
 
-def resample(
-    returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0, draw_episodes: bool = True
-) -> np.ndarray:
+def resample(returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0, draw_episodes: bool = True) -> np.ndarray:
     """Bootstrapped scores [B, E, S], each the mean of one seed's episodes in one environment, of returns [E, S, J].
 
     Seeds are drawn once for all environments, since one model plays in all of them, then, if asked, episodes within
