@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -39,8 +39,8 @@ from pdvf.experiment.errors import RunError
 from pdvf.families.registry import family_names, find_spec, make_family
 
 if TYPE_CHECKING:
-    from pdvf.experiment.reproduce import Status
-    from pdvf.methods import Method
+    from pdvf.experiment.events import Event
+    from pdvf.experiment.plan import Task
 
 FAMILY_FIRST = ("run", "init", "compare", "sweep", "check-engine", "check-family")
 PHASE_NAMES = ("train", "collect", "embed", "fit", "evaluate")
@@ -106,21 +106,17 @@ def _run(command: str, rest: list[str]) -> int:
     """`run` and `init`: the family and the preset decide the defaults that --help shows."""
     given = _parse_run(command, rest, RunArguments)
     if command == "init":
-        from pdvf.experiment.store import RunStore
-
-        RunStore.create(given.out, to_dict(given.config), _command(command, rest))
+        _plan(given.out, given.config, _command(command, rest), ())
         family = given.config.family
         own = "" if family in family_names() else f" --family {family}"
         print(f"{given.out}: configuration written; next: pdvf train {given.out}{own}")
         return 0
-    _execute(given.out, given.config, _command(command, rest), (*PHASE_NAMES, "report"), given.quiet)
-    return 0
+    return _execute(_plan(given.out, given.config, _command(command, rest)), given.quiet)
 
 
 def _compare(rest: list[str]) -> int:
     given = _parse_run("compare", rest, CompareArguments)
-    _execute(given.out, given.config, _command("compare", rest), PHASE_NAMES, given.quiet, given.methods)
-    return 0
+    return _execute(_plan(given.out, given.config, _command("compare", rest), methods=given.methods), given.quiet)
 
 
 def _reproduce(rest: list[str]) -> int:
@@ -131,69 +127,47 @@ def _reproduce(rest: list[str]) -> int:
             raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(family_names())}")
     if given.workers < 1:
         raise ConfigError(f"--workers is {given.workers}, expected at least 1")
+    if given.workers > 1:
+        # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from pdvf.experiment import comparison, reproduce
+    from pdvf.experiment.executors import EXECUTORS
+    from pdvf.experiment.plan import REPORT
+    from pdvf.experiment.progress import ignore, make_progress, words
     from pdvf.families.base import MujocoFamily
     from pdvf.families.mujoco import need
 
-    methods = comparison.find_methods(given.methods)
+    comparison.find_methods(given.methods)  # or it raises
     if any(isinstance(make_family(family), MujocoFamily) for family in families):
         need("mujoco", "mujoco", "this reproduction")
-    configs = {family: replace(preset(family, given.preset), seed=given.seed) for family in families}
-    status = reproduce.Status(given.out, families, methods, given.workers)
-    command = _command("reproduce", rest)
-    if given.workers > 1:
-        return _side_by_side(configs, command, methods, given, status)
-    for family, config in configs.items():
-        folder = given.out / family
-        for phase in PHASE_NAMES:
-            _execute(folder, config, command, (phase,), given.quiet)
-            _say(status.write())
-        for method in methods:
-            _execute(folder, config, command, (), given.quiet, (method,), report=False)
-            _say(status.write())
-        _execute(folder, config, command, ("report",), given.quiet)
-        print(f"all tables and figures: {reproduce.write_index(given.out)}")
-    return 0
+    tasks: list[Task] = []
+    for family in families:
+        config = replace(preset(family, given.preset), seed=given.seed)
+        tasks += _plan(given.out / family, config, _command("reproduce", rest), methods=given.methods)
+    status = reproduce.Status(given.out, tasks, given.workers)
+    progress = make_progress(given.quiet) if given.workers == 1 else ignore
 
+    def on_event(event: Event) -> None:
+        progress(event)
+        if event.kind != "stage":
+            counted = status.write()
+            if not given.quiet:
+                print(f"reproduce: {event.run} {words(event)} ({counted})", file=sys.stderr, flush=True)
+        if event.kind == "finish" and event.task == REPORT:
+            reproduce.write_index(given.out)
 
-def _side_by_side(
-    configs: Mapping[str, Config], command: str, methods: Sequence[Method], given: ReproduceArguments, status: Status
-) -> int:
-    """A reproduction whose parts are made by several processes."""
-    # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from pdvf.core.devices import use_all_cores
-    from pdvf.experiment import reproduce, workers
-    from pdvf.experiment.provenance import recorded_cores
-    from pdvf.experiment.store import RunStore
-    from pdvf.paper import pipeline
-
-    use_all_cores(next(filter(None, (recorded_cores(given.out / family) for family in configs)), None))
-    jobs: list[workers.Job] = []
-    for family, config in configs.items():
-        store = RunStore.create(given.out / family, to_dict(config), command)
-        jobs += workers.jobs_of(store, pipeline.Problem(config), methods)
-
-    def say(line: str) -> None:
-        counted = status.write()
-        if not given.quiet:
-            _say(f"{line} ({counted})")
-
+    executor = EXECUTORS["serial" if given.workers == 1 else "processes"]
     try:
-        undone = workers.work(jobs, given.workers, say, status.write_clock)
+        undone = executor(tasks, on_event, given.workers, given.quiet, status.write_clock)
     finally:
         status.write()  # how long it was at work, also when it is stopped
     print(f"all tables and figures: {reproduce.write_index(given.out)}")
     if undone:
         raise RunError(
-            f"{len(undone)} parts are not done: {', '.join(job.title for job in undone)}; OUT/FAMILY/logs say why, and "
-            "the same command tries again (with fewer --workers, if memory was short)"
+            f"{len(undone)} tasks are not done: {', '.join(task.title for task in undone)}; OUT/FAMILY/logs say why, "
+            "and the same command tries again (with fewer --workers, if memory was short)"
         )
     return 0
-
-
-def _say(line: str) -> None:
-    print(f"reproduce: {line}", file=sys.stderr, flush=True)
 
 
 def _sweep(rest: list[str]) -> int:
@@ -278,8 +252,8 @@ def _phase(name: str, rest: list[str]) -> int:
     if name == "evaluate" and any(word.startswith("--pretrained") for word in rest):
         return commands.pretrained(rest)
     given = tyro.cli(PhaseArguments, prog=f"pdvf {name}", args=rest, description=PHASE_HELP[name])
-    _execute(given.run, None, _command(name, rest), (name,), given.quiet, family=given.family)
-    return 0
+    phases = ("evaluate", "returns") if name == "evaluate" else (name,)
+    return _execute(_plan(given.run, None, _command(name, rest), phases, family=given.family), given.quiet)
 
 
 PHASE_HELP = {
@@ -292,17 +266,15 @@ PHASE_HELP = {
 }
 
 
-def _execute(
+def _plan(
     folder: Path,
     config: Config | None,
     command: str,
-    phases: Sequence[str],
-    quiet: bool,
-    methods: Sequence[str | Method] | None = None,
-    report: bool = True,
+    phases: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
     family: str | None = None,
-) -> None:
-    """Runs phases in a run folder, made anew when a configuration is given; then compares methods, if any are.
+) -> list[Task]:
+    """What there is to do in a run folder, made anew when a configuration is given; no phases: all of them.
 
     What may be refused comes before the folder is made: family, engine and methods.
     """
@@ -310,36 +282,38 @@ def _execute(
     from pdvf.experiment.provenance import changed_since, recorded_cores
 
     use_all_cores(recorded_cores(folder))
-    from pdvf.experiment import comparison, parts
-    from pdvf.experiment.progress import make_progress
+    from pdvf.experiment.comparison import find_methods, suited
+    from pdvf.experiment.plan import EVERYTHING, REPORT, plan
     from pdvf.experiment.store import RunStore
-    from pdvf.paper import pipeline
+    from pdvf.paper.pipeline import Problem
 
-    chosen = None if methods is None else comparison.find_methods(methods)
+    chosen = [] if methods is None else find_methods(methods)
+    phases = EVERYTHING if phases is None else phases
     store = None
     if config is None:
         store = RunStore.open(folder, family=family)
         config = from_dict(store.config)
-    problem = pipeline.Problem(config)
-    if chosen is not None:
-        chosen = comparison.suited(chosen, problem, bool(methods))
+    problem = Problem(config)
+    chosen = suited(chosen, problem, bool(methods))
     if store is None:
         assert problem.engine  # made, or it has raised
         store = RunStore.create(folder, to_dict(config), command)
-    with store.lock():
-        if (chosen or parts.REPORT not in phases[:1]) and (change := changed_since(folder)):
-            print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
-        progress = make_progress(quiet)
-        for name in phases:
-            if name != parts.REPORT:
-                parts.make_phase(store, problem, name, progress)
-        if chosen is not None:
-            comparison.compare(store, problem, chosen, progress)
-            comparison.write_returns(store, problem)
-        if report and (chosen is not None or parts.REPORT in phases):
-            from pdvf.reports import write_report
+    if set(phases) - {REPORT} and (change := changed_since(folder)):
+        print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
+    return plan(store, problem, chosen, phases)
 
-            print(f"report: {write_report(store)}")
+
+def _execute(tasks: Sequence[Task], quiet: bool) -> int:
+    """Runs a plan here and says where its report is, if it has one."""
+    from pdvf.experiment.executors import EXECUTORS
+    from pdvf.experiment.plan import REPORT
+    from pdvf.experiment.progress import make_progress
+
+    EXECUTORS["serial"](tasks, make_progress(quiet))
+    for task in tasks:
+        if task.name == REPORT:
+            print(f"report: {task.store.folder / 'report.html'}")
+    return 0
 
 
 def _list(rest: list[str]) -> int:

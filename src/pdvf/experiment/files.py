@@ -117,6 +117,11 @@ def to_json(data: Mapping[str, Any]) -> bytes:
     return (json.dumps(_plain(data), indent=2, allow_nan=False) + "\n").encode()
 
 
+def finite_json(data: Mapping[str, Any]) -> str:
+    """The same in one line."""
+    return json.dumps(_plain(data), allow_nan=False)
+
+
 def read_json(path: Path, advice: str) -> dict[str, Any]:
     """The object in a JSON file, as `to_json` could have written it; `advice` ends the message when it is not."""
     data = read_file(path)

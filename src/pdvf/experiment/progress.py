@@ -1,40 +1,12 @@
-"""How far a run is: shown on a terminal, as plain lines, or not at all."""
+"""How far a run is, for people: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Mapping
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
-
-class Progress(Protocol):
-    """Is told how a phase goes. Stages done and seconds count from the phase's start, before any resume."""
-
-    def start(self, phase: str, stages: int, done: int) -> None:
-        """A phase begins, or goes on after `done` of its stages."""
-        ...
-
-    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """One more stage is done."""
-        ...
-
-    def finish(self, phase: str, seconds: float) -> None:
-        """The phase is done and its artefacts are saved."""
-        ...
-
-
-class Quiet:
-    """Shows nothing."""
-
-    def start(self, phase: str, stages: int, done: int) -> None:
-        """Nothing."""
-
-    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Nothing."""
-
-    def finish(self, phase: str, seconds: float) -> None:
-        """Nothing."""
+from pdvf.experiment.events import Event, Listener
 
 
 class Plain:
@@ -43,21 +15,10 @@ class Plain:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def start(self, phase: str, stages: int, done: int) -> None:
-        """Says where the phase begins."""
-        self._print(f"{phase}: goes on after stage {done} of {stages}" if done else f"{phase}: begins")
-
-    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Says how far, how fast and how long still."""
-        left = duration(time_left(done, stages, seconds))
-        self._print(f"{phase}: stage {done} of {stages}, {rate(done, seconds, metrics)}, {left} left")
-
-    def finish(self, phase: str, seconds: float) -> None:
-        """Says how long the phase took."""
-        self._print(f"{phase}: done in {duration(seconds)}")
-
-    def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+    def __call__(self, event: Event) -> None:
+        """Says where a task begins, how far it is and how long it took."""
+        if event.stages and event.kind != "fail":
+            print(words(event), file=self._stream, flush=True)
 
 
 class Live:
@@ -68,8 +29,18 @@ class Live:
         self._bars: Any = None
         self._task: Any = None
 
-    def start(self, phase: str, stages: int, done: int) -> None:
-        """Shows the bar."""
+    def __call__(self, event: Event) -> None:
+        """Shows the bar, moves it on, and leaves it full with the time it took."""
+        if event.kind == "start" and event.stages:
+            self._start(event)
+        elif self._bars is not None and event.kind == "stage":
+            self._bars.update(self._task, completed=event.stage, text=pace(event))
+        elif self._bars is not None:
+            if event.kind == "finish":
+                self._bars.update(self._task, text=f"done in {duration(event.seconds)}")
+            self._stop()
+
+    def _start(self, event: Event) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -81,19 +52,9 @@ class Live:
             TextColumn("{task.fields[text]}"),
             console=self._console or Console(stderr=True),
         )
-        self._task = self._bars.add_task(phase, total=stages, completed=done, text="")
+        self._task = self._bars.add_task(event.task, total=event.stages, completed=event.stage, text="")
         self._bars.start()
-        atexit.register(self._stop)  # an error in the phase must not leave the terminal without its cursor
-
-    def update(self, phase: str, done: int, stages: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Moves the bar on."""
-        text = f"{rate(done, seconds, metrics)}, {duration(time_left(done, stages, seconds))} left"
-        self._bars.update(self._task, completed=done, total=stages, text=text)
-
-    def finish(self, phase: str, seconds: float) -> None:
-        """Leaves the full bar with the time it took."""
-        self._bars.update(self._task, text=f"done in {duration(seconds)}")
-        self._stop()
+        atexit.register(self._stop)  # an error in the task must not leave the terminal without its cursor
 
     def _stop(self) -> None:
         if self._bars is not None:
@@ -102,23 +63,36 @@ class Live:
             atexit.unregister(self._stop)
 
 
-def make_progress(quiet: bool) -> Progress:
+def ignore(event: Event) -> None:
+    """Shows nothing."""
+    del event
+
+
+def make_progress(quiet: bool) -> Listener:
     """What suits the standard error stream: a live bar on a terminal, plain lines elsewhere."""
     if quiet:
-        return Quiet()
+        return ignore
     return Live() if sys.stderr.isatty() else Plain(sys.stderr)
 
 
-def rate(done: int, seconds: float, metrics: Mapping[str, float]) -> str:
-    """How fast: environment steps where the phase counts them, else stages."""
-    if "steps_per_second" in metrics:
-        return f"{metrics['steps_per_second']:,.0f} steps/s"
-    return f"{done / max(seconds, 1e-9):.3g} stages/s"
+def words(event: Event) -> str:
+    """An event in one line."""
+    began = f"goes on after stage {event.stage} of {event.stages}" if event.stage else "begins"
+    lines = {
+        "start": began,
+        "stage": f"stage {event.stage} of {event.stages}, {pace(event)}",
+        "finish": f"done in {duration(event.seconds)}",
+        "fail": f"failed after {duration(event.seconds)}; {event.error}",
+    }
+    return f"{event.task}: {lines[event.kind]}"
 
 
-def time_left(done: int, stages: int, seconds: float) -> float:
-    """Seconds until the last stage is done, at the mean pace so far."""
-    return seconds / max(done, 1) * (stages - done)
+def pace(event: Event) -> str:
+    """How fast, in environment steps where the task counts them, else in stages, and how long still."""
+    steps = event.metrics.get("steps_per_second")
+    rate = f"{steps:,.0f} steps/s" if steps else f"{event.stage / max(event.seconds, 1e-9):.3g} stages/s"
+    left = event.seconds / max(event.stage, 1) * (event.stages - event.stage)  # at the mean pace so far
+    return f"{rate}, {duration(left)} left"
 
 
 def duration(seconds: float) -> str:

@@ -9,17 +9,19 @@ OUT/index.html         the tables and figures of all families together
 from __future__ import annotations
 
 import base64
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pdvf.experiment.files import read_json, require_fields, to_json, write_file
+from pdvf.experiment.plan import Task
 from pdvf.experiment.provenance import device, now
 from pdvf.experiment.store import RunStore
 from pdvf.families.registry import family_names
-from pdvf.methods import METHODS, Method
+from pdvf.methods import METHODS
 from pdvf.paper.pipeline import PHASES
 from pdvf.reports.data import read_run
 from pdvf.reports.page import document
@@ -35,41 +37,11 @@ FIGURES = (
 )
 
 
-class Part(NamedTuple):
-    """A phase or a method of one family: whether it is done, and the seconds it took where that is known."""
-
-    family: str
-    name: str
-    done: bool
-    seconds: float | None
-
-
-def parts(out: Path, families: Sequence[str], methods: Sequence[Method]) -> list[Part]:
-    """Everything there is to do, in order."""
-    return [part for family in families for part in _of_family(out, family, methods)]
-
-
-def _of_family(out: Path, family: str, methods: Sequence[Method]) -> list[Part]:
-    store = RunStore.open(out / family, family=family) if (out / family / "config.json").is_file() else None
-
-    def part(name: str, artefacts: Sequence[str]) -> Part:
-        done = store is not None and all(store.has(artefact) for artefact in artefacts)
-        if store is None or not done:
-            return Part(family, name, False, None)
-        apart = artefacts[:1] if name in PHASES else artefacts  # every artefact of a phase holds the time of all
-        seconds = [store.info(artefact).get("seconds") for artefact in apart]
-        known = [second for second in seconds if second is not None]
-        return Part(family, name, True, sum(known) if known else None)
-
-    phases = [part(name, tuple(spec.leaves)) for name, spec in PHASES.items()]
-    return phases + [part(m.name, (f"agent-{m.name}", f"returns-{m.name}")) for m in methods]
-
-
 class Status:
     """The status page of a reproduction that is at work: a stretch of time from when this is made."""
 
-    def __init__(self, out: Path, families: Sequence[str], methods: Sequence[Method], workers: int = 1) -> None:
-        self._out, self._families, self._methods, self._workers = out, families, methods, workers
+    def __init__(self, out: Path, tasks: Sequence[Task], workers: int = 1) -> None:
+        self._out, self._tasks, self._workers = out, tasks, workers
         self._began, self._clock = now(), time.monotonic()
         self._earlier = stretches(out)
         self._written = 0.0
@@ -77,7 +49,7 @@ class Status:
     def write(self) -> str:
         """Writes status.html and stretches.json; the state in one line."""
         self.write_clock(0.0)
-        return write_status(self._out, self._families, self._methods)
+        return write_status(self._out, self._tasks)
 
     def write_clock(self, every: float = 10.0) -> None:
         """Writes stretches.json, unless it was written less than so many seconds ago; a kill costs no more of it."""
@@ -101,39 +73,43 @@ def stretches(out: Path) -> list[dict[str, Any]]:
     return data["stretches"]
 
 
-def write_status(out: Path, families: Sequence[str], methods: Sequence[Method]) -> str:
-    """Writes status.html; the state in one line."""
-    all_ = parts(out, families, methods)
-    names = list(dict.fromkeys(part.name for part in all_))
-    cells = {(part.family, part.name): part for part in all_}
+def write_status(out: Path, tasks: Sequence[Task]) -> str:
+    """Writes status.html; the state in one line. Tasks that leave no artefact do not count."""
+    counted = [task for task in tasks if task.leaves]
+    seconds = {(task.store.folder.name, task.name): _seconds(task) for task in counted}
+    families = list(dict.fromkeys(family for family, _ in seconds))
     head = "".join(f"<th>{escape(family)}</th>" for family in families)
     rows = []
-    for name in names:
-        row = "".join(f"<td>{_shown(cells[family, name])}</td>" for family in families)
-        label = escape(METHODS[name].text if name in METHODS else f"phase {name}")
-        rows.append(f'<tr><td class="text">{escape(name)}<br><small>{label}</small></td>{row}</tr>')
-    spent = {f: sum(p.seconds or 0.0 for p in all_ if p.family == f) for f in families}
+    for name in dict.fromkeys(name for _, name in seconds):
+        row = "".join(f"<td>{_shown(seconds, family, name)}</td>" for family in families)
+        label = METHODS[name].text if name in METHODS else f"phase {name}" if name in PHASES else ""
+        rows.append(f'<tr><td class="text">{escape(name)}<br><small>{escape(label)}</small></td>{row}</tr>')
+    spent = {f: sum(taken or 0.0 for (family, _), taken in seconds.items() if family == f) for f in families}
     total = "".join(f"<td>{spent[family] / 60:.1f} min</td>" for family in families)
     rows.append(f'<tr class="total"><td class="text">together</td>{total}</tr>')
-    done = sum(part.done for part in all_)
-    line = f"{done} of {len(all_)} parts done, {sum(spent.values()) / 60:.1f} minutes spent on them"
+    done = sum(taken is not None for taken in seconds.values())
+    line = f"{done} of {len(seconds)} tasks done, {sum(spent.values()) / 60:.1f} minutes spent on them"
     worked = stretches(out)
     by_the_clock = sum(stretch["seconds"] for stretch in worked) / 60
     times = "one stretch" if len(worked) == 1 else f"{len(worked)} stretches"
     clock = f" By the clock: {by_the_clock:.1f} minutes in {times}." if worked else ""
     body = (
         f'<h1>What is done</h1><p class="under">{line}.{clock} The same command goes on with what is left.</p>'
-        f'<div class="wide"><table><thead><tr><th class="text">Part</th>{head}</tr></thead>'
+        f'<div class="wide"><table><thead><tr><th class="text">Task</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
     write_file(out / "status.html", document("pdvf reproduce: status", body).encode())
     return line
 
 
-def _shown(part: Part) -> str:
-    if not part.done:
-        return "<small>left</small>"
-    return "done" if part.seconds is None else f"{part.seconds:.0f} s"
+def _seconds(task: Task) -> float | None:
+    """Time that a task took, if it is done: every artefact that it leaves holds the time of all."""
+    return float(task.store.info(task.leaves[0]).get("seconds") or 0.0) if task.done else None
+
+
+def _shown(seconds: Mapping[tuple[str, str], float | None], family: str, name: str) -> str:
+    taken = seconds.get((family, name), math.nan)  # some methods do not suit some families
+    return "<small>left</small>" if taken is None else "" if math.isnan(taken) else f"{taken:.0f} s"
 
 
 def write_index(out: Path) -> Path:
@@ -153,7 +129,7 @@ def write_index(out: Path) -> Path:
                 )
     body = (
         "<h1>PD-VF: the whole paper</h1>"
-        '<p class="under">Ours beside the paper&rsquo;s; <a href="status.html">time of each part</a></p>'
+        '<p class="under">Ours beside the paper&rsquo;s; <a href="status.html">time of each task</a></p>'
     )
     write_file(out / "index.html", document("PD-VF: the whole paper", body + "".join(sections)).encode())
     return out / "index.html"

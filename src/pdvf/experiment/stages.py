@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.progress import Progress
+from pdvf.experiment.events import Event, Listener
 from pdvf.experiment.store import RunStore
 
 State = TypeVar("State")
@@ -55,28 +55,31 @@ def run_phase(
     phase: Staged[Any],
     artefacts: Sequence[str],
     inputs: Sequence[str],
-    progress: Progress,
-    describe: Callable[[str, Any], Mapping[str, Any]] | None = None,
+    on_event: Listener,
 ) -> None:
     """Makes the artefacts of a phase, unless they are there, from where it was stopped.
 
-    The caller holds the store's lock. Each artefact's `info` has the metrics of every stage under `history`,
-    the time spent under `seconds`, and what `describe(name, tree)` adds. A stage is saved while the next one computes,
-    and counts as done once it is saved.
+    The caller holds the store's lock. Each artefact's `info` has the metrics of every stage under `history` and the
+    time spent under `seconds`. A stage is saved while the next one computes, and counts as done once it is saved.
+    A phase without artefacts does its work in `finish`, each time.
     """
-    if finished(store, phase.name, artefacts):
+    if artefacts and finished(store, phase.name, artefacts):
         return
 
     began = time.perf_counter()
     done, history, before, state = _resume(store, phase)
-    progress.start(phase.name, phase.stages, done)
+
+    def say(kind: str, stage: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        on_event(Event(time.time(), store.folder.name, phase.name, kind, stage, phase.stages, seconds, metrics))
+
+    say("start", done, before, {})
 
     def keep(done: int, state: Any, info: dict[str, Any], metrics: Mapping[str, float]) -> None:
         if done < phase.stages:
             store.save_stage(phase.name, done, state, info, inputs)
-        progress.update(phase.name, done, phase.stages, info["seconds"], metrics)
+        say("stage", done, info["seconds"], metrics)
 
-    with store.scalars(phase.name, purge_step=done + 1) as scalars, ThreadPoolExecutor(1) as aside:
+    with ThreadPoolExecutor(1) as aside:
         saving = aside.submit(lambda: None)
         for stage in range(done, phase.stages):
             stage_began = time.perf_counter()
@@ -87,8 +90,6 @@ def run_phase(
             if "steps" in metrics:
                 metrics["steps_per_second"] = metrics.pop("steps") / (time.perf_counter() - stage_began)
             seconds = before + time.perf_counter() - began
-            # The curves first: a stage that is kept has its point, and one that is done again replaces it.
-            scalars.write(stage + 1, metrics)
             saving.result()  # never two states waiting
             info = {"history": tuple(history), "seconds": seconds}
             saving = aside.submit(keep, stage + 1, state, info, metrics)
@@ -102,11 +103,10 @@ def run_phase(
     for name, tree in made.items():
         if store.has(name):  # saved before a kill, to the same bits
             store.verify(name)
-            continue
-        info = {"history": history, "seconds": seconds, **(describe(name, tree) if describe else {})}
-        store.save(name, tree, info=info, inputs=inputs)
+        else:
+            store.save(name, tree, info={"history": history, "seconds": seconds}, inputs=inputs)
     store.clear_stages(phase.name)
-    progress.finish(phase.name, seconds)
+    say("finish", phase.stages, seconds, {})
 
 
 def finished(store: RunStore, phase: str, artefacts: Sequence[str]) -> bool:

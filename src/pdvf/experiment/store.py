@@ -4,8 +4,9 @@
     RUN/environment.json          what it was made with
     RUN/artefacts/NAME.safetensors, NAME.json     an artefact and its manifest, written in this order
     RUN/artefacts/PHASE-stage-0003.*              the state of a phase after three of its stages
-    RUN/tensorboard/PHASE/        curves
-    RUN/logs/PART.log             what a process of `workers` said
+    RUN/events.jsonl              how far its tasks are (`events`)
+    RUN/tensorboard/TASK/         curves
+    RUN/logs/TASK.log             what the task's process said (`executors.processes`)
 
 A run folder may come from a stranger. Everything in it is checked when it is read; a family that is not built in is
 code, which is imported only for whoever names it; nothing is written through symbolic links below the folder.
@@ -48,7 +49,6 @@ from pdvf.experiment.files import (
 )
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
-from pdvf.experiment.scalars import Scalars
 from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
@@ -318,10 +318,6 @@ class RunStore:
     def write_text(self, relative: str, text: str) -> None:
         """Writes a text file of the run in UTF-8, as a whole or not at all."""
         self.write_bytes(relative, text.encode())
-
-    def scalars(self, phase: str, purge_step: int | None = None) -> Scalars:
-        """Curves of a phase; TensorBoard hides points from `purge_step` on that were written before."""
-        return Scalars(self.folder / "tensorboard" / _checked(phase), purge_step)
 
     @property
     def _artefacts(self) -> Path:

@@ -25,15 +25,16 @@ from typing import Any
 import numpy as np
 
 from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
-from pdvf.experiment.comparison import play_method, train_method
 from pdvf.experiment.errors import RunError
+from pdvf.experiment.events import Listener
+from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import read_json, reading, to_json, write_file
-from pdvf.experiment.progress import Progress
+from pdvf.experiment.plan import leading_to, plan, recipes_for
 from pdvf.experiment.pytrees import require_axes
-from pdvf.experiment.stages import finished, run_phase
 from pdvf.experiment.store import SWEEP, RunStore
 from pdvf.methods import METHODS, Method
-from pdvf.paper.pipeline import AXES, PHASES, Problem, artefact_shapes
+from pdvf.methods.base import returns_artefact
+from pdvf.paper.pipeline import AXES, PHASES, Problem, Recipe
 
 APPENDIX_C: dict[str, tuple[Any, ...]] = {
     "ppo.learning_rate": (1e-4, 3e-4, 5e-4, 1e-3),
@@ -77,7 +78,7 @@ class HeldOut(Problem):
         """The same: no policy is trained anywhere else."""
         return self.contexts
 
-    @cached_property
+    @property
     def judged(self) -> Any:
         """Contexts of the environments left, then of those held out."""
         split = self.engine.family.train(self.config.seed)
@@ -103,30 +104,25 @@ class Sweep:
         """The configuration of each trial, checked."""
         return [with_options(self.base, chosen) for chosen in self.combinations]
 
-    @property
-    def phases(self) -> list[str]:
-        """The phases of PD-VF whose artefacts the method needs."""
-        wanted, phases = set(_all_needs(self.method)), []
-        for name in reversed(PHASES):
-            if wanted & set(PHASES[name].leaves):
-                phases.append(name)
-                wanted |= set(PHASES[name].needs)
-        return phases[::-1]
+    def recipes(self, config: Config) -> dict[str, Recipe]:
+        """What a trial has to make: the method's returns and whatever they come from."""
+        problem = HeldOut(config, held_out=self.held_out)
+        return leading_to(returns_artefact(self.method.name), recipes_for(problem, [self.method]))
 
     def budget(self) -> str:
         """What it will take, in words."""
-        parts = [f"{len(self.configs)} trials of {self.method.name}"]
-        for phase in self.phases:
-            parts.append(f"{phase} {len({self._deciding(config, phase) for config in self.configs})} times")
-        steps, seen = 0, set()
+        parts, steps = [f"{len(self.configs)} trials of {self.method.name}"], 0
+        made: dict[str, dict[str, Config]] = {}  # by phase and what decides it
         for config in self.configs:
-            environments = len(HeldOut(config, held_out=self.held_out).contexts)
-            if "train" in self.phases and (key := self._deciding(config, "train")) not in seen:
-                seen.add(key)
-                steps += environments * config.policy_seeds * config.ppo.steps
-            if self.method.name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma"):
-                clusters = config.baselines.clusters if self.method.name == "kmeans" else 1
-                steps += config.policy_seeds * clusters * (config.baselines.steps or config.ppo.steps)
+            for name in self.recipes(config):
+                if name in PHASES:
+                    made.setdefault(name, {})[self._deciding(config, name)] = config
+                elif name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma"):
+                    clusters = config.baselines.clusters if name == "kmeans" else 1
+                    steps += config.policy_seeds * clusters * (config.baselines.steps or config.ppo.steps)
+        for config in made.get("train", {}).values():
+            steps += len(HeldOut(config, held_out=self.held_out).contexts) * config.policy_seeds * config.ppo.steps
+        parts += [f"{phase} {len(made[phase])} times" for phase in PHASES if phase in made]
         parts.append(f"{steps:,} environment steps of reinforcement learning".replace(",", " "))
         return f"{'; '.join(parts)}; judged in held-out training environments {', '.join(map(str, self.held_out))}"
 
@@ -148,7 +144,7 @@ class Sweep:
             "held_out": list(self.held_out),
         }
 
-    def run(self, folder: Path, command: str, progress: Progress, say: Callable[[str], None]) -> Path:
+    def run(self, folder: Path, command: str, on_event: Listener, say: Callable[[str], None]) -> Path:
         """Runs every trial that is missing and returns the table's path."""
         _claim(folder, self.description())
         stores: list[RunStore] = []
@@ -157,37 +153,33 @@ class Sweep:
             for place in (trial.parent, trial):
                 if place.is_symlink():
                     raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
-            store = RunStore.create(trial, to_dict(config), command)
-            with store.lock():
-                self._trial(store, config, stores, progress)
+            store, recipes = RunStore.create(trial, to_dict(config), command), self.recipes(config)
+            self._adopt(store, recipes, stores)
+            tasks = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(recipes))
+            EXECUTORS["serial"]([task for task in tasks if task.name in recipes], on_event)
             stores.append(store)
             best = self._write(folder, stores)
             say(f"trial {i + 1} of {len(self.configs)}: {self._words(i)}; best so far: {self._words(best)}")
         return folder / "sweep.csv"
 
-    def _trial(self, store: RunStore, config: Config, earlier: Sequence[RunStore], progress: Progress) -> None:
-        problem = HeldOut(config, held_out=self.held_out)
-        shapes = artefact_shapes(problem)
-        for phase in self.phases:
-            spec = PHASES[phase]
-            for other in earlier:
-                same = self._deciding(from_dict(other.config), phase) == self._deciding(config, phase)
-                if same and not all(store.has(name) for name in spec.leaves):
-                    for name in spec.leaves:
-                        store.adopt(name, other)
-            if not finished(store, phase, spec.leaves):
-                inputs = [store.load(needed, shapes[needed]) for needed in spec.needs]
-                run_phase(store, spec.make(problem, *inputs), spec.leaves, spec.needs, progress)
-        for method in (*_agents_needed(self.method), self.method):
-            train_method(store, problem, method, shapes, progress)
-        play_method(store, problem, self.method, problem.judged, shapes, progress)
+    def _adopt(self, store: RunStore, recipes: Mapping[str, Recipe], earlier: Sequence[RunStore]) -> None:
+        """Takes over from earlier trials what does not differ."""
+        config = from_dict(store.config)
+        with store.lock():
+            for phase in (name for name in recipes if name in PHASES):
+                leaves, deciding = recipes[phase].leaves, self._deciding(config, phase)
+                for other in earlier:
+                    same = self._deciding(from_dict(other.config), phase) == deciding
+                    if same and not all(store.has(leaf) for leaf in leaves):
+                        for leaf in leaves:
+                            store.adopt(leaf, other)
 
     def _write(self, folder: Path, stores: Sequence[RunStore]) -> int:
         """Writes sweep.csv and returns the best trial's place."""
         held = len(self.held_out)
         rows = []
         for store in stores:
-            name = f"returns-{self.method.name}"
+            name = returns_artefact(self.method.name)
             played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
             require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
             scores = played["honest"].mean(axis=2)  # [S, E]
@@ -250,17 +242,6 @@ def _middle(numbers: Sequence[int]) -> tuple[int, ...]:
     count = max(len(numbers) // 5, 1)
     first = (len(numbers) - count) // 2
     return tuple(numbers[first : first + count])
-
-
-def _all_needs(method: Method) -> list[str]:
-    needs = list(method.needs)
-    for other in _agents_needed(method):
-        needs += other.needs
-    return needs
-
-
-def _agents_needed(method: Method) -> list[Method]:
-    return [METHODS[n.removeprefix("agent-")] for n in method.needs if n.startswith("agent-")]
 
 
 def _claim(folder: Path, description: dict[str, Any]) -> None:

@@ -93,10 +93,9 @@ class Method:
     """One line for people."""
     train: Callable[[Problem, Inputs, Array], Training]
     """From the problem, the artefacts in `needs` and a key to a training; it may be traced without values."""
-    needs: tuple[str, ...] = ()
-    """Artefacts of the run; `agent_artefact(name)` asks for another method."""
-    also: Callable[[Problem], tuple[str, ...]] = lambda problem: ()
-    """Artefacts of the run that are needed with these options only."""
+    needs: tuple[str, ...] | Callable[[Problem], tuple[str, ...]] = ()
+    """Artefacts of the run, or a function of the problem that names them; `agent_artefact(name)` asks for another
+    method."""
     privileged: bool = False
     """Whether episodes begin with the hidden environment: only upper bounds may be."""
     mirror: Callable[[Any], Any] | None = None
@@ -104,18 +103,22 @@ class Method:
     unsuited: Callable[[Problem], str] = lambda problem: ""
     """Why it cannot be used with a family and these options, or nothing."""
 
-    def others(self, problem: Problem | None) -> list[str]:
-        """Methods whose agents it needs; those that only some options ask for, where a problem is given."""
-        needs = (*self.needs, *(self.also(problem) if problem else ()))
-        return [name.removeprefix(AGENT) for name in needs if name.startswith(AGENT)]
+    def needs_for(self, problem: Problem) -> tuple[str, ...]:
+        """The artefacts it needs with a problem's options."""
+        return self.needs(problem) if callable(self.needs) else self.needs
 
 
-AGENT = "agent-"
+AGENT, RETURNS = "agent-", "returns-"
 
 
 def agent_artefact(name: str) -> str:
     """The artefact that holds a method's agents."""
     return AGENT + name
+
+
+def returns_artefact(name: str) -> str:
+    """The artefact that holds the returns of a method's episodes."""
+    return RETURNS + name
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ def train_pd_vf_plus(problem: Problem, inputs: Inputs, key: Array) -> Training:
 def _needs(problem: Problem) -> tuple[str, ...]:
     plus = problem.config.plus
     if plus.by == "imagination":
-        return ("trajectories",)
-    return ("policies", agent_artefact("ppo-all")) if plus.generalist else ("policies",)
+        return ("adapter", "trajectories")
+    return ("adapter", "policies", *((agent_artefact("ppo-all"),) if plus.generalist else ()))
 
 
 def _unsuited(problem: Problem) -> str:
@@ -30,7 +30,6 @@ PD_VF_PLUS = Method(
     "pd-vf-plus",
     "PD-VF whose choice is made by imagined episodes, or by experience in similar environments (ours)",
     train_pd_vf_plus,
-    ("adapter",),
-    also=_needs,
+    _needs,
     unsuited=_unsuited,
 )

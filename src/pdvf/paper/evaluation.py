@@ -1,20 +1,15 @@
-"""Phase 4, evaluation: one episode in each environment (section 3.5)."""
+"""Phase 4, evaluation: adapted episodes in each environment (section 3.5), as data for figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from pdvf.config import Config
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
-from pdvf.paper.adapter import Adapter, ClosedForm, adapt_episodes
-from pdvf.paper.nearest import play_nearest
+from pdvf.paper.adapter import Adaptation, Adapter, ClosedForm, adapt_episodes
 from pdvf.paper.policy import PolicyAutoencoder, encode_episode
 from pdvf.paper.problem import Problem, transfer
 from pdvf.paper.trajectories import collect
@@ -27,9 +22,6 @@ AXES = {
     "contexts": ("number", "Ec"),
     "returns": _RETURNS,
     "predicted": _RETURNS,
-    "peek": _RETURNS,
-    "nn": _RETURNS,
-    "ppo_env": ("number", "EPJ"),
     "transfer": ("number", "EPE"),
     "z_d": ("any number", "SEJd"),
     "z_pi": ("any number", "SEJe"),
@@ -48,10 +40,9 @@ AXES = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One episode at a time in every environment, training and test: the only phase that plays in the latter.
+    """What the report draws: adapted episodes in every environment, how policies transfer, embeddings, W's predictions.
 
-    `honest` is the paper's protocol without a second try. `peek` plays z and -z and keeps the better return, as the
-    authors' code does; it is reported beside `honest`, never instead.
+    The returns of the table are not from here: PD-VF is evaluated as every method is, by `methods.play`.
     """
 
     problem: Problem
@@ -69,17 +60,10 @@ class Evaluation:
     def advance(self, state: tuple[()], stage: int) -> tuple[dict[str, Array], dict[str, Array]]:
         """Plays everything."""
         del state, stage
-        evaluation = compiled(self._play)(self.policies, self.upper_bound, self.policy, self.adapter)
-        train = self.problem.contexts.shape[0]
-        metrics = {
-            f"{method}_{split}": jnp.mean(evaluation[array][at])
-            for method, array in (("pd-vf", "returns"), ("nn", "nn"))
-            for split, at in (("train", np.s_[:, :train]), ("test", np.s_[:, train:]))
-        }
-        return evaluation, metrics | {"ppo-env_test": jnp.mean(evaluation["ppo_env"][train:])}
+        return compiled(self._play)(self.policies, self.upper_bound, self.policy, self.adapter), {}
 
     def finish(self, evaluation: dict[str, Array]) -> dict[str, dict[str, Array]]:
-        """`evaluation`: returns and everything the report draws."""
+        """`evaluation`: everything the report draws."""
         return {"evaluation": evaluation}
 
     def _play(self, policies: Actor, upper_bound: Actor, policy: PolicyAutoencoder, adapter: Adapter):
@@ -90,25 +74,11 @@ class Evaluation:
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), finished)
         contexts = jnp.repeat(everywhere, episodes, axis=0)
 
-        def own(actors: Actor, context: Array, key: Array) -> Array:
-            """Returns [seeds, J] of an environment's own policies."""
-            return transfer(engine, jnp.tile(context, (episodes, 1)), actors, key)
-
-        ppo_env = jax.vmap(own)(finished, everywhere, jax.random.split(keys[0], everywhere.shape[0]))
-        best = jnp.argmax(jnp.mean(ppo_env[:train], axis=-1), axis=-1)
-        neighbours = jax.tree.map(lambda x: x[jnp.arange(train), best], finished)  # [E, ...]
-
-        def one(adapter: Adapter, probe_key: Array, play_key: Array):
-            adapted = adapt_episodes(engine, adapter, contexts, ClosedForm(), probe_key, play_key)
-            probed = adapter.body.begin(engine, contexts, probe_key)
-            mirrored, _ = adapter.body.finish(engine, contexts, probed, -adapted.z_pi, play_key)
-            nearest = play_nearest(engine, contexts, adapter, probed, neighbours, play_key)
-            return adapted, jnp.maximum(adapted.returns, mirrored), nearest
+        def one(adapter: Adapter, probe_key: Array, play_key: Array) -> Adaptation:
+            return adapt_episodes(engine, adapter, contexts, ClosedForm(), probe_key, play_key)
 
         seeds = adapter.scale.low.shape[0]
-        adapted, peek, nearest = jax.vmap(one)(
-            adapter, jax.random.split(keys[1], seeds), jax.random.split(keys[2], seeds)
-        )
+        adapted = jax.vmap(one)(adapter, jax.random.split(keys[1], seeds), jax.random.split(keys[2], seeds))
 
         def grid(x: Array) -> Array:
             """[S, E * J] to [S, E, J]."""
@@ -128,13 +98,10 @@ class Evaluation:
             "predicted": grid(adapted.predicted),
             "z_d": grid(adapted.z_d),
             "z_pi": grid(adapted.z_pi),
-            "peek": grid(peek),
-            "nn": grid(nearest),
-            "ppo_env": ppo_env,
             "path_observation": paths(adapted.steps.observation),
             "path_next_observation": paths(adapted.steps.next_observation),
             "path_valid": paths(adapted.steps.valid),
-            "transfer": transfer(engine, everywhere, flat, keys[3]).reshape(*ppo_env.shape[:2], -1),
+            "transfer": transfer(engine, everywhere, flat, keys[3]).reshape(*finished.log_std.shape[:2], -1),
             **self._embeddings(finished, first[0], first[1], keys[4]),
             **self._predictions(first[1], keys[5]),
         }
@@ -171,32 +138,3 @@ class Evaluation:
         predict = jax.vmap(jax.vmap(adapter.predict, in_axes=(0, None, 0)))
         predicted = predict(scores.s0, scores.z_pi, scores.z_d)
         return {"value_predicted": predicted.reshape(-1), "value_actual": scores.returns.reshape(-1)}
-
-
-class Row(NamedTuple):
-    """A line of returns.csv."""
-
-    family: str
-    split: str
-    environment: int
-    method: str
-    protocol: str
-    seed: int
-    episode: int
-    value: float
-
-
-def return_rows(config: Config, evaluation: dict[str, np.ndarray]) -> Iterator[Row]:
-    """Every return of an evaluation, one episode a row; methods are named as in the paper's figures."""
-    train = int(evaluation["train_count"])
-    by_seed = {
-        ("pd-vf", "honest"): evaluation["returns"],
-        ("pd-vf", "peek"): evaluation["peek"],
-        ("nn", "honest"): evaluation["nn"],
-        ("ppo-env", "honest"): np.swapaxes(evaluation["ppo_env"], 0, 1),
-    }
-    for (method, protocol), returns in by_seed.items():
-        for (seed, e, episode), value in np.ndenumerate(returns):
-            split = "train" if e < train else "test"
-            number = int(evaluation["environments"][e])
-            yield Row(config.family, split, number, method, protocol, seed, episode, float(value))

@@ -42,6 +42,11 @@ class Problem:
         """Contexts of training and test environments, for the upper bound PPOenv and for evaluation only."""
         return np.concatenate([self.contexts, self.engine.family.test(self.config.seed).contexts])
 
+    @property
+    def judged(self) -> Any:
+        """Contexts that methods are evaluated in, those for training first."""
+        return self.everywhere
+
     def key(self, phase: int) -> Array:
         """The random key of a phase."""
         return jax.random.fold_in(jax.random.key(self.config.seed), phase)

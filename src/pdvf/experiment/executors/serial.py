@@ -1,0 +1,33 @@
+"""One task after the other, in this process; the first that fails ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.events import Listener, fail_event, write_event
+from pdvf.experiment.plan import Task, locks
+
+
+def run(
+    tasks: Sequence[Task],
+    on_event: Listener,
+    workers: int = 1,
+    quiet: bool = False,
+    tick: Callable[[], None] = lambda: None,
+) -> list[Task]:
+    """As `Executor`."""
+    del workers, quiet
+    with locks(tasks):
+        for task in tasks:
+            try:
+                task.run(on_event)
+            except Exception as error:
+                event = fail_event(task.store.folder, task.name, f"{type(error).__name__}: {error}")
+                with suppress(RunError):  # the same disk may be full
+                    write_event(task.store.folder, event)
+                on_event(event)
+                raise
+            tick()
+    return []

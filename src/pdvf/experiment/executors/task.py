@@ -1,0 +1,37 @@
+"""One task in a process of its own: `python -m pdvf.experiment.executors.task RUN FAMILY NAME [--quiet]`.
+
+Whoever starts it holds the run's lock and the other end of its standard input.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pdvf.config import ConfigError, from_dict
+from pdvf.core.devices import use_all_cores
+from pdvf.core.processes import exit_on_interrupt, exit_with_parent
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.plan import find_task
+from pdvf.experiment.progress import make_progress
+from pdvf.experiment.provenance import recorded_cores
+from pdvf.experiment.store import RunStore
+from pdvf.paper.pipeline import Problem
+
+
+def main(folder: str, family: str, name: str, *flags: str) -> int:
+    """Makes a task of a run of this family."""
+    exit_on_interrupt()
+    exit_with_parent()
+    use_all_cores(recorded_cores(Path(folder)))
+    try:
+        store = RunStore.open(folder, family=family)
+        find_task(store, Problem(from_dict(store.config)), name).run(make_progress("--quiet" in flags))
+    except (ConfigError, RunError) as error:
+        print(f"pdvf: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""What there is to do in a run: tasks that need artefacts and leave others.
+
+Phases say in `paper.pipeline.PHASES` what they need and leave, methods in `Method.needs`. `plan` makes tasks of them,
+each after those it needs; an executor (`executors`) runs them.
+
+    train, collect, ...     a phase
+    NAME                    the training of a method, which leaves agent-NAME
+    returns-NAME            its episodes, which leave returns-NAME
+    returns, report         returns.csv; figures and report.html: written each time, after everything before them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pdvf.experiment.comparison import Playing, find_methods, method_key, method_named, write_returns
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.events import Event, Listener, write_event
+from pdvf.experiment.scalars import TensorBoard
+from pdvf.experiment.stages import Staged, finished, run_phase
+from pdvf.experiment.store import RunStore
+from pdvf.methods import METHODS, Method, agent_artefact
+from pdvf.methods.base import AGENT, RETURNS, returns_artefact
+from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
+
+TABLE, REPORT = "returns", "report"
+EVERYTHING = (*PHASES, TABLE, REPORT)
+EVALUATED = ("pd-vf", "nn", "ppo-env")
+"""Methods that the phase `evaluate` plays: the run has all that they need."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Something to make in a run's folder, once the artefacts that it needs are there."""
+
+    store: RunStore
+    name: str
+    needs: tuple[str, ...]
+    leaves: tuple[str, ...]
+    make: Callable[[], Staged[Any]]
+    """Loads what it needs."""
+    priority: int = 2
+    """0: everything else in the run waits for it; 1 goes before 2 where both can go."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.store.folder.name} {self.name}"
+
+    @property
+    def log(self) -> Path:
+        """What its process says, where it has one."""
+        return self.store.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything it needs is there."""
+        return all(self.store.has(name) for name in self.needs)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything it leaves is there; one that leaves nothing is never done."""
+        return bool(self.leaves) and all(self.store.has(name) for name in self.leaves)
+
+    def run(self, on_event: Listener) -> None:
+        """Makes what it leaves, unless that is there; whoever calls this holds the run's lock."""
+        store, curves = self.store, TensorBoard(self.store.folder)
+        if self.leaves and finished(store, self.name, self.leaves):
+            return
+        for maker, phase in PHASES.items():
+            for needed in self.needs:
+                if needed in phase.leaves and not store.has(needed):
+                    raise RunError(
+                        f"{store.folder} has no artefact {needed!r}, which `pdvf {self.name}` needs: "
+                        f"run `pdvf {maker} {store.folder}` first"
+                    )
+
+        def tell(event: Event) -> None:
+            write_event(store.folder, event)
+            curves(event)
+            on_event(event)
+
+        run_phase(store, self.make(), self.leaves, self.needs, tell)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Files that are no artefacts, as a phase without stages."""
+
+    name: str
+    write: Callable[[], object]
+    stages = 0
+
+    def start(self) -> tuple[()]:
+        """Nothing is carried over."""
+        return ()
+
+    def advance(self, state: tuple[()], stage: int) -> tuple[tuple[()], dict[str, Any]]:
+        """There are no stages."""
+        raise NotImplementedError
+
+    def finish(self, state: tuple[()]) -> dict[str, Any]:
+        """Writes the files."""
+        del state
+        self.write()
+        return {}
+
+
+def plan(
+    store: RunStore, problem: Problem, methods: Sequence[Method] = (), phases: Sequence[str] = EVERYTHING
+) -> list[Task]:
+    """The tasks of phases and methods of a run, each after those whose artefacts it needs.
+
+    Args:
+        store: the run.
+        problem: its configuration with family and engine.
+        methods: what is trained and played; methods whose agents they need come before them.
+        phases: some of `EVERYTHING`; what these need and is not among them must be there already.
+    """
+    if "evaluate" in phases:
+        methods = (*(METHODS[name] for name in EVALUATED), *methods)
+    recipes = recipes_for(problem, methods, phases)
+    shapes = ArtefactShapes(problem, PHASES | recipes)
+
+    def task(name: str, recipe: Recipe) -> Task:
+        def make() -> Staged[Any]:
+            return recipe.make(problem, *(store.load(needed, shapes[needed]) for needed in recipe.needs))
+
+        priority = 0 if name == "train" else 1 if name in PHASES else 2
+        return Task(store, name, recipe.needs, recipe.leaves, make, priority)
+
+    def write_report() -> None:
+        from pdvf.reports import write_report  # slow to import
+
+        write_report(store)
+
+    files = {TABLE: Writing(TABLE, lambda: write_returns(store, problem)), REPORT: Writing(REPORT, write_report)}
+    tasks = [task(name, recipe) for name, recipe in recipes.items()]
+    return tasks + [Task(store, name, (), (), lambda w=w: w) for name, w in files.items() if name in phases]
+
+
+def find_task(store: RunStore, problem: Problem, name: str) -> Task:
+    """One task of a run by its name."""
+    methods = [] if name in EVERYTHING else find_methods((name.removeprefix(RETURNS),))
+    return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
+
+
+def recipes_for(
+    problem: Problem, methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
+) -> dict[str, Recipe]:
+    """How phases and methods are made, by the name of the task, each after those it needs."""
+    recipes = {name: recipe for name, recipe in PHASES.items() if name in phases}
+    given = {method.name: method for method in methods}
+
+    def add(method: Method) -> None:
+        agent, returns, needs = agent_artefact(method.name), returns_artefact(method.name), method.needs_for(problem)
+        for needed in needs:
+            if needed.startswith(AGENT):
+                name = needed.removeprefix(AGENT)
+                add(given.get(name) or method_named(name))
+
+        def train(problem: Problem, *inputs: Any) -> Staged[Any]:
+            return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
+
+        recipes.setdefault(method.name, Recipe(train, needs, (agent,)))
+        recipes.setdefault(
+            returns, Recipe(lambda problem, agents: Playing(problem, method, agents), (agent,), (returns,))
+        )
+
+    for method in methods:
+        add(method)
+    return recipes
+
+
+def leading_to(artefact: str, recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
+    """Those among recipes that an artefact comes from, directly or not."""
+    wanted, found = {artefact}, {}
+    for name, recipe in reversed(list(recipes.items())):
+        if wanted & {*recipe.leaves}:
+            wanted |= {*recipe.needs}
+            found = {name: recipe, **found}
+    return found
+
+
+@contextmanager
+def locks(tasks: Sequence[Task]) -> Iterator[list[int]]:
+    """Holds the locks of all runs that tasks write to."""
+    with ExitStack() as stack:
+        stores = {task.store.folder: task.store for task in tasks}
+        yield [stack.enter_context(store.lock()) for store in stores.values()]
