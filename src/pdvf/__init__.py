@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pdvf.api import Run, load, open_run, train
+    from pdvf.deploy.runtime import Adapter, AdapterError
 
 __version__ = "0.2.0.dev0"
+__all__ = ["Adapter", "AdapterError", "Run", "load", "open_run", "train"]
 
 with contextlib.suppress(ModuleNotFoundError):  # a robot that runs an exported model needs no Gymnasium
     from pdvf.families.gym_ids import register
 
     register()
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for: a robot that asks for `Adapter` alone needs no JAX."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    module = "pdvf.deploy.runtime" if name.startswith("Adapter") else "pdvf.api"
+    return getattr(importlib.import_module(module), name)

@@ -249,7 +249,7 @@ def test_a_command_ends_with_one_line_and_goes_on_when_the_environment_is_mended
 
     def train(deed: str) -> int:
         Path("mended.py").write_text(f"import environments\nfamily = environments.family({deed})\n")
-        targets.load.cache_clear()
+        targets.load_once.cache_clear()
         with relaxed():
             return main(["init", "mended.py:family", *words, "--out", "run"]) or main(
                 ["train", "run", "--family", "mended.py:family", "--quiet"]

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import tyro
 
-from pdvf import __version__
 from pdvf.cli.arguments import CheckArguments, DiagnoseArguments, ExportArguments, FamilyArguments, PretrainedArguments
 from pdvf.config import ConfigError, from_dict
 from pdvf.config.presets import PRESETS, preset
-from pdvf.experiment.errors import RunError
 from pdvf.families.registry import family_names, make_family
 
 
 def diagnose(rest: list[str]) -> int:
     """What holds a trained run back."""
     given = tyro.cli(DiagnoseArguments, prog="pdvf diagnose", args=rest)
-    from pdvf.core.devices import use_all_cores
-    from pdvf.experiment.provenance import recorded_cores
-
-    use_all_cores(recorded_cores(given.run))
     import jax
 
+    from pdvf.api import open_run
     from pdvf.experiment.diagnosis import as_data, effort, findings, measure, table
     from pdvf.experiment.files import to_json
     from pdvf.paper import pipeline
     from pdvf.reports import diagnosis
     from pdvf.reports.style import png
 
-    store, problem, adapter = _one_model(given.run, given.model, "diagnose", given.family)
+    run = open_run(given.run, given.family)
+    store, problem, adapter = run.store, run.problem, run.model(given.model)
     policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
     print(f"{given.run}, model {given.model}: plays {effort(problem, policies)}", flush=True)
     measured = measure(problem, policies, adapter, jax.random.key(problem.config.seed))
@@ -48,15 +43,10 @@ def diagnose(rest: list[str]) -> int:
 def export(rest: list[str]) -> int:
     """A trained run as one file."""
     given = tyro.cli(ExportArguments, prog="pdvf export", args=rest)
-    from pdvf.deploy.export import export as file_of
-    from pdvf.deploy.export import measured
-    from pdvf.experiment.files import write_file
+    from pdvf.api import open_run
 
-    store, problem, adapter = _one_model(given.run, given.model, "export", given.family)
-    about = {"model": given.model, "seed": problem.config.seed, "pdvf": __version__}
-    about["measured"] = measured(store, given.model)
-    write_file(given.file, file_of(adapter, problem.engine.family, about))
-    print(f"{given.file}: {given.file.stat().st_size / 1e6:.1f} MB; load it with pdvf.deploy.runtime.Adapter.load")
+    file = open_run(given.run, given.family).export(given.file, given.model)
+    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB; load it with pdvf.load")
     return 0
 
 
@@ -114,21 +104,3 @@ def check_family(rest: list[str]) -> int:
     found = check_family.check_family(family, given.seed, given.engine, presets)
     print(check_family.table(family, found))
     return 0 if all(finding.good for finding in found) else 1
-
-
-def _one_model(folder: Path, model: int, command: str, family: str | None):
-    """A run, its problem and one of its adapters."""
-    import jax
-
-    from pdvf.experiment.store import RunStore
-    from pdvf.paper import pipeline
-
-    store = RunStore.open(folder, family=family)
-    problem = pipeline.Problem(from_dict(store.config))
-    models = problem.config.model_seeds
-    if not 0 <= model < models:
-        raise ConfigError(f"--model is {model}, expected a number from 0 to {models - 1}: the run has {models}")
-    if not store.has("adapter"):
-        raise RunError(f"{folder} has no adapter yet, which `pdvf {command}` needs: run `pdvf fit {folder}` first")
-    adapters = store.load("adapter", pipeline.artefact_shapes(problem)["adapter"])
-    return store, problem, jax.tree.map(lambda x: x[model], adapters)

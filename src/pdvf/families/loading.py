@@ -28,13 +28,30 @@ class Origin(NamedTuple):
 
 
 _LOADED: dict[int, tuple[Any, Origin]] = {}  # by id of the family, which is kept
+_GIVEN: dict[str, Any] = {}  # families that came as objects
+
+
+def give(family: Any) -> str:
+    """A target for a family that exists in this process alone, for instance in a notebook."""
+    target = f"object:{getattr(family, 'name', '')}"
+    _GIVEN[target] = _require_family(target, family)
+    return target
+
+
+def load(target: str) -> Any:
+    """The family that a target names; a class or function without arguments is called."""
+    return _GIVEN[target] if target in _GIVEN else load_once(target)
 
 
 @cache
-def load(target: str) -> Any:
-    """The family that a target names; a class or function without arguments is called."""
+def load_once(target: str) -> Any:
+    """The same for targets outside of this process; asked again, it is the same object."""
     made = find(target)
     _LOADED[id(made)] = made, Origin(target, str(Path.cwd()), _digest(target))
+    return _require_family(target, made)
+
+
+def _require_family(target: str, made: Any) -> Any:
     # `dir` first: `hasattr` would compute properties, and the spaces of a GymFamily need an environment.
     missing = [part for part in NEEDED if part not in dir(made) and not hasattr(made, part)]
     if missing:
