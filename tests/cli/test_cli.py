@@ -218,7 +218,7 @@ def test_folder_that_cannot_be_written(complaint, folder):
 
 def test_folder_that_another_process_writes_to(complaint, folder):
     code = (
-        "import sys, time; from pdvf.runs import RunStore\n"
+        "import sys, time; from pdvf.experiment.store import RunStore\n"
         "with RunStore.open(sys.argv[1]).lock(): print('held', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", code, str(folder)]

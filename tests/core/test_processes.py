@@ -72,7 +72,7 @@ def test_a_lock_is_waited_for_while_processes_of_a_killed_command_end(tmp_path):
     # A process that is gone wrote its number; one that it started still has the lock, for half a second.
     script = (
         "import os, subprocess, sys\n"
-        "from pdvf.runs import RunStore\n"
+        "from pdvf.experiment.store import RunStore\n"
         "with RunStore.open(sys.argv[1]).lock() as lock:\n"
         "    subprocess.Popen(['sleep', '0.5'], pass_fds=[lock])\n"
         "    os._exit(0)\n"
