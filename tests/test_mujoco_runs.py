@@ -20,10 +20,11 @@ from pdvf.config import (
     to_dict,
 )
 from pdvf.config.presets import PRESETS, preset
-from pdvf.experiment.comparison import write_returns
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.progress import Quiet
-from pdvf.experiment.stages import _finite, run_phase
+from pdvf.experiment.executors import EXECUTORS
+from pdvf.experiment.plan import plan
+from pdvf.experiment.progress import ignore
+from pdvf.experiment.stages import _finite
 from pdvf.experiment.store import RunStore
 from pdvf.families.registry import family_names
 from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
@@ -117,18 +118,12 @@ def test_all_phases(family, made_up, tmp_path):
     with relaxed():
         shapes = artefact_shapes(problem)
         store = RunStore.create(tmp_path / "run", to_dict(config), "test")
-        with store.lock():
-            for name, spec in PHASES.items():
-                if name in made_up:
-                    for leaf in spec.leaves:
-                        drawn = jax.tree.map(lambda x: rng.normal(0.0, 0.1, x.shape).astype(x.dtype), shapes[leaf])
-                        store.save(leaf, drawn, info={"history": [], "seconds": 0.0})
-                    continue
-                phase = spec.make(problem, *(store.load(needed, shapes[needed]) for needed in spec.needs))
-                run_phase(store, phase, spec.leaves, spec.needs, Quiet())
+        for leaf in (leaf for name in made_up for leaf in PHASES[name].leaves):
+            drawn = jax.tree.map(lambda x: rng.normal(0.0, 0.1, x.shape).astype(x.dtype), shapes[leaf])
+            store.save(leaf, drawn, info={"history": [], "seconds": 0.0})
+        EXECUTORS["serial"](plan(store, problem, phases=(*PHASES, "returns")), ignore)
         trajectories = store.load("trajectories", shapes["trajectories"])
         evaluation = store.load("evaluation", shapes["evaluation"])
-        write_returns(store, problem)
     page = write_report(store).read_text()
     assert f"PD-VF on {family.capitalize()}" in page
     assert "paths in the test" not in page  # those are Spaceship's

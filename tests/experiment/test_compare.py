@@ -16,8 +16,10 @@ import pytest
 import pdvf.core.devices
 from pdvf.cli.main import main
 from pdvf.config import ConfigError, PlusOptions, to_dict
-from pdvf.experiment.comparison import find_methods, with_needed
+from pdvf.experiment.comparison import find_methods, write_returns
+from pdvf.experiment.plan import recipes_for
 from pdvf.experiment.store import RunStore
+from pdvf.families import Spaceship
 from pdvf.methods import METHODS
 from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from tiny import TINY, command_line, relaxed
@@ -81,13 +83,31 @@ def test_every_method_has_a_return_for_every_environment_seed_and_episode(run):
 
 
 def test_one_evaluation_agrees_with_that_of_the_pipeline(run):
-    # Two programs, one truth: nothing is random in Spaceship, so each return must be the same.
-    evaluation = RunStore.open(run).load_arrays("evaluation")
-    expected = {"pd-vf": evaluation["returns"], "nn": evaluation["nn"], "ppo-env": evaluation["ppo_env"].swapaxes(0, 1)}
-    for method, returns in expected.items():
-        found = RunStore.open(run).load_arrays(f"returns-{method}")["honest"]
-        np.testing.assert_allclose(found, returns, atol=2e-5)
-        assert np.ptp(found) > 1e-3
+    # Two programs, one truth: nothing is random in Spaceship, so episodes for figures have the same returns.
+    expected = RunStore.open(run).load_arrays("evaluation")["returns"]
+    found = RunStore.open(run).load_arrays("returns-pd-vf")["honest"]
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert np.ptp(found) > 1e-3
+
+
+def test_no_line_of_the_table_changes_when_a_method_joins(tmp_path, monkeypatch):
+    """Phase `evaluate` and `compare` play the same episodes of the same agents, also where starts are random."""
+    folder = tmp_path / "run"
+    untrained(folder)
+    start = Spaceship.initial_state
+
+    def anywhere(self, key, context):
+        state = start(self, key, context)
+        return state._replace(position=state.position + jax.random.uniform(key, (2,)))
+
+    monkeypatch.setattr(Spaceship, "initial_state", anywhere)
+    assert main(["evaluate", str(folder), "--quiet"]) == 0
+    before = (folder / "returns.csv").read_text().splitlines()
+    assert len({line.split(",")[-1] for line in before if "nn,honest" in line}) > 8  # starts were random
+    assert compare(folder, "nn", "pd-vf", "best-single") == 0
+    after = (folder / "returns.csv").read_text().splitlines()
+    assert set(before) < set(after)
+    assert {line.split(",")[3] for line in set(after) - set(before)} == {"best-single"}
 
 
 def test_report_has_the_added_method(run):
@@ -109,12 +129,12 @@ def test_finished_methods_are_left_alone_and_missing_ones_made(run):
 
 def test_bounds_alone_are_told_and_ask_for_test_environments():
     assert {name for name, method in METHODS.items() if method.privileged} == {"ppo-env", "oracle"}
-    assert {name for name, method in METHODS.items() if "upper_bound" in method.needs} == {"ppo-env"}
+    assert {name for name, method in METHODS.items() if "upper_bound" in method.needs_for(Problem(TINY))} == {"ppo-env"}
 
 
 def test_methods_that_others_need_come_first():
-    names = [method.name for method in find_methods(["rma", "pd-vf", "oracle"])]
-    assert names == ["oracle", "rma", "pd-vf"]
+    made = recipes_for(Problem(TINY), find_methods(["rma", "pd-vf", "oracle"]), ())
+    assert list(made) == [f"{kind}{name}" for name in ("oracle", "rma", "pd-vf") for kind in ("", "returns-")]
     assert [method.name for method in find_methods([])] == list(METHODS)
 
 
@@ -122,7 +142,7 @@ def test_options_may_ask_for_another_method():
     plus = find_methods(["pd-vf-plus"])
     for generalist, names in ((False, ["pd-vf-plus"]), (True, ["ppo-all", "pd-vf-plus"])):
         problem = Problem(replace(TINY, plus=PlusOptions(by="experience", generalist=generalist)))
-        assert [method.name for method in with_needed(plus, problem)] == names
+        assert [name for name in recipes_for(problem, plus, ()) if name in METHODS] == names
 
 
 @pytest.mark.parametrize(
@@ -145,3 +165,23 @@ def test_file_without_a_method(tmp_path):
 def test_every_method_trains_and_plays_on_the_smallest_run(run):
     assert compare(run) == 0
     assert {row["method"] for row in rows(run)} == {*METHODS, "lookup"}
+
+
+def test_rows_of_returns_by_hand(tmp_path):
+    """2 models, 3 training environments and 1 for testing, 1 episode."""
+    store = RunStore.create(tmp_path / "run", to_dict(TINY), "test")
+    numbers = np.arange(8, dtype=np.float32).reshape(2, 4, 1)
+    store.save("returns-pd-vf", {"peek": numbers + 10, "honest": numbers})
+    store.save("returns-nn", {"honest": numbers + 0.5})
+    write_returns(store, Problem(TINY))
+    lines = (store.folder / "returns.csv").read_text().splitlines()
+    assert lines[0] == "family,split,environment,method,protocol,seed,episode,return"
+    assert len(lines) == 1 + 3 * 8
+    assert lines[1:5] == [
+        "spaceship,train,1,nn,honest,0,0,0.5",
+        "spaceship,train,2,nn,honest,0,0,1.5",
+        "spaceship,train,3,nn,honest,0,0,2.5",
+        "spaceship,test,4,nn,honest,0,0,3.5",
+    ]
+    assert "spaceship,test,4,pd-vf,honest,1,0,7" in lines
+    assert "spaceship,train,2,pd-vf,peek,0,0,11" in lines

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fake_run import make_run
 from pdvf.cli.main import main
+from pdvf.config import from_dict, to_dict
+from pdvf.config.presets import preset
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.reproduce import parts, write_index, write_status
+from pdvf.experiment.plan import Task, plan
+from pdvf.experiment.reproduce import write_index, write_status
+from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS
-from pdvf.paper.pipeline import PHASES
+from pdvf.paper.pipeline import Problem
 
-FAMILIES = ("spaceship", "swimmer")
 CHOSEN = [METHODS["pd-vf"], METHODS["rl2"]]
 
 
-def test_nothing_is_done_at_first(tmp_path):
-    found = parts(tmp_path, FAMILIES, CHOSEN)
-    assert len(found) == len(FAMILIES) * (len(PHASES) + len(CHOSEN))
-    assert not any(part.done for part in found)
-    assert [part.name for part in found][:7] == [*PHASES, "pd-vf", "rl2"]
+def tasks_in(out: Path) -> list[Task]:
+    """What is to do in two runs, one of which is there."""
+    stores = [make_run(out / "spaceship"), RunStore.create(out / "swimmer", to_dict(preset("swimmer", "smoke")), "")]
+    return [task for store in stores for task in plan(store, Problem(from_dict(store.config)), CHOSEN)]
 
 
 def test_what_is_done_and_what_is_left(tmp_path):
-    make_run(tmp_path / "spaceship")
-    done = {(part.family, part.name) for part in parts(tmp_path, FAMILIES, CHOSEN) if part.done}
-    assert ("spaceship", "evaluate") in done
-    assert not any(family == "swimmer" for family, _ in done)
-    assert not any(name == "rl2" for _, name in done)
-    line = write_status(tmp_path, FAMILIES, CHOSEN)
-    assert line.startswith(f"{len(done)} of 14 parts done")
+    tasks = tasks_in(tmp_path)
+    done = {task.title for task in tasks if task.done}
+    assert done == {"spaceship collect", "spaceship embed", "spaceship evaluate"}  # the made-up run has no upper bound
+    # 5 phases, training and episodes of pd-vf, nn, ppo-env and rl2; files that are no artefacts do not count.
+    assert write_status(tmp_path, tasks).startswith("3 of 26 tasks done, 6.2 minutes")  # 9.3 s + 340 s + 21.4 s
     page = (tmp_path / "status.html").read_text()
-    assert page.count("<small>left</small>") == 14 - len(done)
-    assert "21 s" in page  # the phase evaluate of the made-up run
+    assert page.count("<small>left</small>") == 26 - 3
+    assert "<td>21 s</td>" in page
+    assert METHODS["rl2"].text in page
 
 
 def test_one_page_for_all_families(tmp_path):
@@ -49,16 +52,15 @@ def test_one_page_for_all_families(tmp_path):
 def test_a_folder_that_names_another_family(tmp_path):
     store = make_run(tmp_path / "spaceship", family="evil.py:family")
     store.write_text("report.html", "")
-    for read in (write_index, lambda out: parts(out, FAMILIES, CHOSEN)):
-        with pytest.raises(RunError, match=r"a run of the family 'evil.py:family', expected 'spaceship'"):
-            read(tmp_path)
+    with pytest.raises(RunError, match=r"a run of the family 'evil.py:family', expected 'spaceship'"):
+        write_index(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"stretches": 3}', '{"stretches": [3]}', '{"stretches": [{"seconds": "1"}]}'])
 def test_odd_stretches(tmp_path, text):
     (tmp_path / "stretches.json").write_text(text)
     with pytest.raises(RunError, match=r"stretches\.json.*delete it; only the times"):
-        write_status(tmp_path, FAMILIES, CHOSEN)
+        write_status(tmp_path, [])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ ARTEFACTS = {
     "adapter",
     "initial_adapter",
     "evaluation",
+    *(f"{kind}-{method}" for kind in ("agent", "returns") for method in ("pd-vf", "nn", "ppo-env")),
 }
 
 pytestmark = pytest.mark.timeout(900)

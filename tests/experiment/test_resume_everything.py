@@ -14,9 +14,9 @@ import pytest
 
 from pdvf.config import to_dict
 from pdvf.core.devices import compiled
-from pdvf.experiment.comparison import method_key, train_method
-from pdvf.experiment.progress import Quiet
-from pdvf.experiment.stages import run_phase
+from pdvf.experiment.comparison import method_key
+from pdvf.experiment.plan import find_task, plan
+from pdvf.experiment.progress import ignore
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, agent_artefact
 from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
@@ -92,19 +92,18 @@ def removed(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [name for name in PHASES if name not in ("collect", "evaluate")])  # one stage each
 def test_phase(name, store, monkeypatch):
-    spec = PHASES[name]
+    leaves = PHASES[name].leaves
 
     def make() -> None:
-        inputs = [store.load(needed, shapes()[needed]) for needed in spec.needs]
-        run_phase(store, spec.make(PROBLEM, *inputs), spec.leaves, spec.needs, Quiet())
+        find_task(store, PROBLEM, name).run(ignore)
 
-    random = {leaf: store.load(leaf, shapes()[leaf]) for leaf in spec.leaves}
-    for leaf in spec.leaves:
+    random = {leaf: store.load(leaf, shapes()[leaf]) for leaf in leaves}
+    for leaf in leaves:
         store.remove(leaf)
     in_two_goes(store, make, name, monkeypatch)
-    made = removed(store, spec.leaves)
+    made = removed(store, leaves)
     make()
-    assert bits(store, spec.leaves) == made
+    assert bits(store, leaves) == made
     for leaf, tree in random.items():  # what other phases were made from
         store.save(leaf, tree)
 
@@ -115,19 +114,19 @@ SEVERAL_STAGES = ("rl2", "maml", "ppo-dyn", "ppo-all", "kmeans", "no-agg-policy"
 def test_no_other_method_can_be_stopped_in_between(store):
     others = [method for name, method in METHODS.items() if name not in SEVERAL_STAGES]
     for method in others:
-        inputs = {needed: store.load(needed, shapes()[needed]) for needed in method.needs}
+        inputs = {needed: store.load(needed, shapes()[needed]) for needed in method.needs_for(PROBLEM)}
         assert method.train(PROBLEM, inputs, method_key(PROBLEM, method)).stages == 1
 
 
 @pytest.mark.parametrize("name", SEVERAL_STAGES)
 def test_method(name, store, monkeypatch):
-    method, agent = METHODS[name], agent_artefact(name)
-    known = dict(shapes())
-    for other in method.others(PROBLEM):
-        train_method(store, PROBLEM, METHODS[other], known, Quiet())
+    agent = agent_artefact(name)
+    *others, task = (task for task in plan(store, PROBLEM, [METHODS[name]], ()) if task.name in METHODS)
+    for other in others:
+        other.run(ignore)
 
     def make() -> None:
-        train_method(store, PROBLEM, method, known, Quiet())
+        task.run(ignore)
 
     if store.has(agent):
         store.remove(agent)

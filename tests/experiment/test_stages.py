@@ -15,7 +15,8 @@ import optax
 import pytest
 
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.progress import Live, Plain, Quiet, duration, make_progress
+from pdvf.experiment.events import EVENTS, Event, Follower, write_event
+from pdvf.experiment.progress import Live, Plain, duration, ignore, make_progress
 from pdvf.experiment.stages import run_phase
 from pdvf.experiment.store import RunStore
 
@@ -72,16 +73,12 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple] = []
 
-    def start(self, phase, stages, done):
-        self.calls.append(("start", phase, stages, done))
-
-    def update(self, phase, done, stages, seconds, metrics):
-        self.calls.append(("update", phase, done, stages))
-        assert seconds > 0
-        assert isinstance(metrics["loss"], float)
-
-    def finish(self, phase, seconds):
-        self.calls.append(("finish", phase))
+    def __call__(self, event):
+        assert (event.task, event.stages) == ("toy", STAGES)
+        assert event.seconds > 0 or event.kind == "start"
+        if event.kind == "stage":
+            assert isinstance(event.metrics["loss"], float)
+        self.calls.append((event.kind, event.stage))
 
 
 def make_store(folder: Path) -> RunStore:
@@ -91,9 +88,9 @@ def make_store(folder: Path) -> RunStore:
     return store
 
 
-def run(store: RunStore, toy: Toy, progress=None, **options) -> None:
+def run(store: RunStore, toy: Toy, on_event=ignore) -> None:
     with store.lock():
-        run_phase(store, toy, ARTEFACTS, ["data"], progress or Quiet(), **options)
+        run_phase(store, toy, ARTEFACTS, ["data"], on_event)
 
 
 def results(store: RunStore) -> list:
@@ -110,18 +107,15 @@ def uninterrupted(tmp_path_factory) -> list:
 
 def test_whole_phase(tmp_path):
     store, toy, progress = make_store(tmp_path / "run"), Toy(), Recorder()
-    run(store, toy, progress, describe=lambda name, tree: {"leaves": len(jax.tree.leaves(tree)), "of": name})
+    run(store, toy, progress)
     assert toy.stages_run == [0, 1, 2]
-    updates = [("update", "toy", done, STAGES) for done in (1, 2, 3)]
-    assert progress.calls == [("start", "toy", STAGES, 0), *updates, ("finish", "toy")]
+    assert progress.calls == [("start", 0), ("stage", 1), ("stage", 2), ("stage", 3), ("finish", 3)]
     info = store.info("model")
     assert len(info["history"]) == STAGES
     assert info["history"][0]["loss"] > 0
     assert info["seconds"] > 0
-    assert (info["leaves"], info["of"]) == (2, "model")
     assert list(store.manifest("summary")["inputs"]) == ["data"]
     assert store.latest_stage("toy") is None
-    assert list((store.folder / "tensorboard" / "toy").iterdir())
 
 
 def test_finished_phase_is_verified_not_repeated(tmp_path):
@@ -185,7 +179,7 @@ def test_error_in_a_stage_keeps_the_stages_before(tmp_path, uninterrupted):
     toy, progress = Toy(), Recorder()
     run(store, toy, progress)
     assert toy.stages_run == [2]
-    assert progress.calls[0] == ("start", "toy", STAGES, 2)
+    assert progress.calls[0] == ("start", 2)
     assert results(store) == uninterrupted
 
 
@@ -210,7 +204,7 @@ def test_a_stage_is_saved_while_the_next_one_computes(tmp_path, monkeypatch):
     monkeypatch.setattr(RunStore, "save_stage", slow_save)
     progress = Recorder()
     run(store, Meanwhile(), progress)
-    assert [call[2] for call in progress.calls if call[0] == "update"] == [1, 2, 3]
+    assert [stage for kind, stage in progress.calls if kind == "stage"] == [1, 2, 3]
 
 
 def test_a_stage_that_cannot_be_saved_ends_the_phase(tmp_path, monkeypatch):
@@ -228,7 +222,7 @@ def test_a_stage_that_cannot_be_saved_ends_the_phase(tmp_path, monkeypatch):
 def test_artefacts_must_be_those_promised(tmp_path):
     store = make_store(tmp_path / "run")
     with pytest.raises(ValueError, match=r"made \['model', 'summary'\], expected \['model'\]"), store.lock():
-        run_phase(store, Toy(), ["model"], [], Quiet())
+        run_phase(store, Toy(), ["model"], [], ignore)
 
 
 def test_kill_during_a_stage_then_resume_gives_the_same_bits(tmp_path, uninterrupted):
@@ -281,10 +275,12 @@ def test_history_and_seconds_survive_a_resume(tmp_path):
 def test_plain_lines():
     stream = io.StringIO()
     progress = Plain(stream)
-    progress.start("ppo", 8, 2)
-    progress.update("ppo", 4, 8, 100.0, {})
-    progress.update("ppo", 5, 8, 100.0, {"steps_per_second": 1234567.0})
-    progress.finish("ppo", 3725.0)
+    progress(Event(0.0, "run", "ppo", "start", 2, 8))
+    progress(Event(0.0, "run", "ppo", "stage", 4, 8, 100.0))
+    progress(Event(0.0, "run", "ppo", "stage", 5, 8, 100.0, {"steps_per_second": 1234567.0}))
+    progress(Event(0.0, "run", "ppo", "finish", 8, 8, 3725.0))
+    progress(Event(0.0, "run", "ppo", "fail", error="its own line says why"))
+    progress(Event(0.0, "run", "report", "start"))  # nothing to wait for
     assert stream.getvalue().splitlines() == [
         "ppo: goes on after stage 2 of 8",
         "ppo: stage 4 of 8, 0.04 stages/s, 1 min 40 s left",
@@ -306,10 +302,12 @@ def test_live_bar_gives_the_cursor_back():
 
     stream = io.StringIO()
     progress = Live(Console(file=stream, force_terminal=True, width=100))
-    progress.start("ppo", 4, 1)
-    progress.update("ppo", 2, 4, 10.0, {})
-    progress.start("next", 4, 0)
-    progress.finish("next", 20.0)
+    progress(Event(0.0, "run", "ppo", "start", 1, 4))
+    progress(Event(0.0, "run", "ppo", "stage", 2, 4, 10.0))
+    progress(Event(0.0, "run", "next", "start", 0, 4))
+    progress(Event(0.0, "run", "next", "finish", 4, 4, 20.0))
+    progress(Event(0.0, "run", "report", "start"))
+    progress(Event(0.0, "run", "report", "finish"))
     text = stream.getvalue()
     assert "2/4" in text
     assert "10 s left" in text
@@ -318,11 +316,51 @@ def test_live_bar_gives_the_cursor_back():
 
 
 def test_choice_of_progress(monkeypatch):
-    assert isinstance(make_progress(quiet=True), Quiet)
+    assert make_progress(quiet=True) is ignore
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert isinstance(make_progress(quiet=False), Plain)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert isinstance(make_progress(quiet=False), Live)
+
+
+# The file of events
+
+
+def test_events_are_read_as_they_were_written(tmp_path):
+    events = [
+        Event(1.5, "run", "fit", "start", 1, 4, 2.0),
+        Event(2.5, "run", "fit", "stage", 2, 4, 3.0, {"loss": 0.25, "steps": 3}),
+        Event(3.5, "run", "fit", "fail", error="späte Zeile\nund noch eine"),
+    ]
+    from_now = Follower(tmp_path)
+    for event in events:
+        write_event(tmp_path, event)
+    assert [*from_now.new()] == events
+    assert [*from_now.new()] == []
+    assert [*Follower(tmp_path).new()] == []
+    write_event(tmp_path, events[1]._replace(metrics={"loss": float("nan")}))
+    (last,) = from_now.new()
+    assert last.metrics == {"loss": None}  # strict JSON
+    assert len((tmp_path / EVENTS).read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("cut", ["", "{", '{"time": 1', "[" * 5000, "3", '{"time": "soon"}', "\x00\xff"])
+def test_a_line_that_a_kill_cut_costs_no_other(tmp_path, cut):
+    first, second = (Event(float(i), "run", "fit", "stage", i, 4) for i in (1, 2))
+    write_event(tmp_path, first)
+    follower = Follower(tmp_path, whole=True)
+    with open(tmp_path / EVENTS, "a", encoding="latin-1") as file:
+        file.write(cut)
+    assert [*follower.new()] == [first]
+    write_event(tmp_path, second)
+    assert [*follower.new()] == [second]
+
+
+def test_events_are_not_written_through_a_link(tmp_path):
+    (tmp_path / EVENTS).symlink_to(tmp_path / "outside")
+    with pytest.raises(RunError, match="a symbolic link, which is not followed"):
+        write_event(tmp_path, Event(0.0, "run", "fit", "start"))
+    assert not (tmp_path / "outside").exists()
 
 
 def child(folder: str, kill_at: int) -> None:

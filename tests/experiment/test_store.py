@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import hashlib
 import json
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 from pdvf.experiment.errors import RunError
+from pdvf.experiment.events import Event
+from pdvf.experiment.scalars import TensorBoard
 from pdvf.experiment.store import RunStore
 
 CONFIG = {"seed": 0, "ppo": {"steps": 3000000, "clip": 0.2}, "start": (2.5, 0.2)}
@@ -497,15 +500,16 @@ def events(folder: Path) -> list:
 
 def test_scalars_are_on_disk_at_once_and_purged_on_resume(store):
     folder = store.folder / "tensorboard" / "ppo"
-    with store.scalars("ppo"):
-        assert not folder.exists()
-    with store.scalars("ppo") as scalars:
-        scalars.write(1, {"loss": 0.5, "return": float("nan")})
-        scalars.write(2, {"loss": 0.25})
-        points = [(e.step, v.tag, v.simple_value) for e in events(folder) for v in e.summary.value]
-        assert points == [(1, "loss", 0.5), (2, "loss", 0.25)]
-    with store.scalars("ppo", purge_step=2) as scalars:
-        scalars.write(2, {"loss": 0.125})
+    curves, event = TensorBoard(store.folder), Event(0.0, "run", "ppo", "start")
+    curves(event)
+    assert not folder.exists()
+    curves(event._replace(kind="stage", stage=1, metrics={"loss": 0.5, "return": float("nan"), "other": None}))
+    curves(event._replace(kind="stage", stage=2, metrics={"loss": 0.25}))
+    points = [(e.step, v.tag, v.simple_value) for e in events(folder) for v in e.summary.value]
+    assert points == [(1, "loss", 0.5), (2, "loss", 0.25)]
+    curves(event._replace(stage=1))  # a kill came between
+    curves(event._replace(kind="stage", stage=2, metrics={"loss": 0.125}))
+    curves.close()
     assert len(list(folder.iterdir())) == 2
     last = events(folder)[-2:]
     assert last[0].step == 2
@@ -518,8 +522,8 @@ def test_scalars_on_a_full_device(store, monkeypatch):
 
     open_file = record_writer.open_file
     monkeypatch.setattr(record_writer, "open_file", lambda path: open_file("/dev/full"))
-    with pytest.raises(RunError, match="no space left"), store.scalars("ppo") as scalars:
-        scalars.write(1, {"loss": 0.5})
+    with pytest.raises(RunError, match="no space left"), contextlib.closing(TensorBoard(store.folder)) as curves:
+        curves(Event(0.0, "run", "ppo", "stage", 1, 1, 0.0, {"loss": 0.5}))
 
 
 # The lock

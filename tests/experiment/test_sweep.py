@@ -15,7 +15,7 @@ from pdvf.config import ConfigError
 from pdvf.config.presets import preset
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import to_json
-from pdvf.experiment.progress import Quiet
+from pdvf.experiment.progress import ignore
 from pdvf.experiment.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
 from pdvf.families import Spaceship
 from tiny import TINY, command_line, relaxed
@@ -39,12 +39,15 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def trials(folder: Path) -> list[Path]:
+    return sorted((folder / "trials").iterdir())
+
+
 def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
     def forbidden(self, seed):
         raise AssertionError("a test environment was asked for")
 
     words = ("--method", "ppo-all", "--option", "baselines.steps", "64", "96")
-    monkeypatch.setattr("pdvf.experiment.sweep.artefact_shapes", lambda problem: {})  # ppo-all needs none
     monkeypatch.setattr(Spaceship, "test", forbidden)
     assert sweep(tmp_path / "s", *words) == 0
     said = capsys.readouterr().out
@@ -68,6 +71,21 @@ def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
     assert f"001 is a trial of the sweep {tmp_path / 's'}, which holds" in capsys.readouterr().err
     assert sweep(tmp_path / "s", *words[:-1]) == 2
     assert "belongs to a sweep with other options" in capsys.readouterr().err
+
+
+def test_search_of_a_method_that_needs_another_with_some_options(tmp_path, capsys):
+    """PD-VF-plus looks for entries of PPOall with `plus.generalist`, the preset of Ant-legs."""
+    words = ("--method", "pd-vf-plus", "--plus.by", "experience", "--option", "plus.generalist", "false", "true")
+    assert sweep(tmp_path / "s", *words, "--dry-run") == 0
+    # 2 environments, 1 seed and 64 steps for phase 1, which both share; 64 steps of PPOall for one of them.
+    assert (
+        "train 1 times; collect 1 times; embed 1 times; fit 1 times; 192 environment steps" in capsys.readouterr().out
+    )
+    assert sweep(tmp_path / "s", *words) == 0
+    agents = [sorted(path.stem for path in trial.glob("artefacts/agent-*.json")) for trial in trials(tmp_path / "s")]
+    assert agents == [["agent-pd-vf-plus"], ["agent-pd-vf-plus", "agent-ppo-all"]]
+    assert not list(tmp_path.rglob("returns-ppo-all.*"))  # nobody asked
+    assert len(table(tmp_path / "s")) == 2
 
 
 @pytest.mark.slow
@@ -136,7 +154,7 @@ def test_what_cannot_be_searched(arguments, message):
 def test_a_folder_that_is_not_its_own(tmp_path, make, message):
     make(tmp_path / "out")
     with pytest.raises(RunError, match=message):
-        SMALL.run(tmp_path / "out", "pdvf sweep", Quiet(), print)
+        SMALL.run(tmp_path / "out", "pdvf sweep", ignore, print)
 
 
 def test_trials_are_not_written_through_links(tmp_path):
@@ -148,6 +166,6 @@ def test_trials_are_not_written_through_links(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.symlink_to(tmp_path / "outside")
         with pytest.raises(RunError, match=f"{place} is a symbolic link"):
-            SMALL.run(tmp_path / "out", "pdvf sweep", Quiet(), print)
+            SMALL.run(tmp_path / "out", "pdvf sweep", ignore, print)
         path.unlink()
     assert not any((tmp_path / "outside").iterdir())

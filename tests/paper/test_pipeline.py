@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,13 @@ import pytest
 
 from pdvf.config import ValueOptions, to_dict
 from pdvf.engines import NativeEngine
-from pdvf.experiment.progress import Quiet
+from pdvf.experiment.progress import ignore
 from pdvf.experiment.stages import run_phase
 from pdvf.experiment.store import RunStore
 from pdvf.families import Spaceship, Split
 from pdvf.paper.adapter import Adapter, ClosedForm, adapt_episodes
 from pdvf.paper.aggregate import ReturnScale, make_members
-from pdvf.paper.pipeline import PHASES, Problem, Row, artefact_shapes, return_rows
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from tiny import TINY, make_body, relaxed, same_scale
 
 ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves]
@@ -58,7 +57,7 @@ def run(
         for name in phases:
             spec = PHASES[name]
             phase = spec.make(problem, *(store.load(needed, shapes[needed]) for needed in spec.needs))
-            run_phase(store, phase, spec.leaves, spec.needs, Quiet())
+            run_phase(store, phase, spec.leaves, spec.needs, ignore)
     return store
 
 
@@ -100,12 +99,9 @@ def test_shapes_by_hand(shapes):
     assert adapter.train_z_d.shape == (2, 3, 3)
     assert adapter.train_z_pi.shape == (2, 6 * 3, 3)
     evaluation = shapes["evaluation"]
-    assert {name: evaluation[name].shape for name in ("returns", "peek", "nn", "z_pi", "ppo_env", "transfer")} == {
+    assert {name: evaluation[name].shape for name in ("returns", "z_pi", "transfer")} == {
         "returns": (2, 4, 2),
-        "peek": (2, 4, 2),
-        "nn": (2, 4, 2),
         "z_pi": (2, 4, 2, 3),
-        "ppo_env": (4, 1, 2),
         "transfer": (4, 1, 4),
     }
 
@@ -178,67 +174,19 @@ def test_nothing_learned_depends_on_which_environments_are_for_testing(tiny_run,
     assert bits(other, ["upper_bound"]) != bits(tiny_run, ["upper_bound"])
 
 
-def test_upper_bound_bears_on_nothing_but_its_own_returns(tiny_run, shapes, checks_off):
+def test_upper_bound_bears_on_nothing_but_its_own_policies(tiny_run, shapes, checks_off):
     spec = PHASES["evaluate"]
     inputs = {name: load(tiny_run, shapes, name) for name in spec.needs}
     inputs["upper_bound"] = jax.tree.map(lambda x: -3 * x + 1, inputs["upper_bound"])
     phase = spec.make(Problem(TINY), *inputs.values())
     made, expected = phase.advance(phase.start(), 0)[0], load(tiny_run, shapes, "evaluation")
-    for name in ("returns", "peek", "nn", "predicted", "z_pi", "z_d", "value_predicted", "value_actual"):
+    for name in ("returns", "predicted", "z_pi", "z_d", "value_predicted", "value_actual"):
         np.testing.assert_array_equal(made[name], expected[name])
-    np.testing.assert_array_equal(made["ppo_env"][:3], expected["ppo_env"][:3])
-    assert (np.asarray(made["ppo_env"])[3:] != np.asarray(expected["ppo_env"])[3:]).any()
+    np.testing.assert_array_equal(made["transfer"][:3], expected["transfer"][:3])
+    assert (np.asarray(made["transfer"])[3:] != np.asarray(expected["transfer"])[3:]).any()
 
 
 # Returns
-
-
-def test_rows_of_returns_by_hand():
-    """2 models, 1 training and 1 test environment, 1 episode; 3 policies an environment for the upper bound."""
-    evaluation = {
-        "train_count": np.array(1),
-        "environments": np.array([4, 17]),
-        "returns": np.array([[[1.0], [2.0]], [[3.0], [4.0]]]),
-        "peek": np.array([[[5.0], [6.0]], [[7.0], [8.0]]]),
-        "nn": np.array([[[9.0], [10.0]], [[11.0], [12.0]]]),
-        "ppo_env": np.array([[[13.0], [14.0], [15.0]], [[16.0], [17.0], [18.0]]]),
-    }
-    rows = list(return_rows(TINY, evaluation))
-    assert Row._fields == ("family", "split", "environment", "method", "protocol", "seed", "episode", "value")
-    assert len(rows) == 3 * 4 + 6
-    assert rows[:4] == [
-        ("spaceship", "train", 4, "pd-vf", "honest", 0, 0, 1.0),
-        ("spaceship", "test", 17, "pd-vf", "honest", 0, 0, 2.0),
-        ("spaceship", "train", 4, "pd-vf", "honest", 1, 0, 3.0),
-        ("spaceship", "test", 17, "pd-vf", "honest", 1, 0, 4.0),
-    ]
-    assert ("spaceship", "test", 17, "pd-vf", "peek", 0, 0, 6.0) in rows
-    assert ("spaceship", "train", 4, "nn", "honest", 1, 0, 11.0) in rows
-    assert ("spaceship", "train", 4, "ppo-env", "honest", 2, 0, 15.0) in rows
-    assert ("spaceship", "test", 17, "ppo-env", "honest", 0, 0, 16.0) in rows
-
-
-def test_rows_of_a_run_cover_every_episode_once(tiny_run, shapes):
-    rows = list(return_rows(TINY, load(tiny_run, shapes, "evaluation")))
-    counts = collections.Counter((row.method, row.protocol, row.split) for row in rows)
-    assert counts == {
-        ("pd-vf", "honest", "train"): 2 * 3 * 2,
-        ("pd-vf", "honest", "test"): 2 * 1 * 2,
-        ("pd-vf", "peek", "train"): 2 * 3 * 2,
-        ("pd-vf", "peek", "test"): 2 * 1 * 2,
-        ("nn", "honest", "train"): 2 * 3 * 2,
-        ("nn", "honest", "test"): 2 * 1 * 2,
-        ("ppo-env", "honest", "train"): 1 * 3 * 2,
-        ("ppo-env", "honest", "test"): 1 * 1 * 2,
-    }
-    assert len({row[:-1] for row in rows}) == len(rows)
-    assert {row.environment for row in rows if row.split == "train"} == {1, 2, 3}
-    assert {row.environment for row in rows if row.split == "test"} == {4}
-
-
-def test_peek_is_never_worse_and_adds_nothing_to_an_even_decoder(tiny_run, shapes):
-    evaluation = load(tiny_run, shapes, "evaluation")
-    np.testing.assert_array_equal(evaluation["peek"], evaluation["returns"])
 
 
 def test_adapted_episodes_are_those_of_the_gymnasium_environment(tiny_run, shapes, checks_off):

@@ -37,6 +37,8 @@ from pdvf.cli import main as cli
 from pdvf.config import ConfigError, from_dict
 from pdvf.experiment import comparison
 from pdvf.experiment.errors import RunError
+from pdvf.experiment.events import Event, write_event
+from pdvf.experiment.scalars import TensorBoard
 from pdvf.experiment.store import RunStore
 from pdvf.paper import pipeline
 from pdvf.reports import figures, page, report, tables
@@ -349,6 +351,7 @@ def _links(rng: random.Random, folder: Path) -> None:
     """A symbolic link in place of a folder or a file, or where a file is written aside."""
     outside = folder.parent / "outside"
     names = ["artefacts", "figures", "tensorboard", "logs", ".lock", "config.json", "environment.json", "returns.csv"]
+    names += ["events.jsonl"]
     names += ["report.html", "summary.csv", "report.html.tmp", "summary.csv.tmp", ".lock.tmp", "tensorboard/train"]
     names += [f"figures/{name}.png{end}" for name in ("test_returns", "losses") for end in ("", ".tmp")]
     names += [f"artefacts/evaluation{end}" for end in (".json", ".safetensors", ".json.tmp", ".safetensors.tmp")]
@@ -571,8 +574,10 @@ class Session:
         store.save("evaluation", store.load_arrays("evaluation"), inputs=("policies",))
         store.save_stage("train", 1, {"x": np.zeros(1)})
         store.clear_stages("train")
-        with store.scalars("train") as scalars:
-            scalars.write(1, {"x": 1.0})
+        event = Event(0.0, "run", "train", "stage", 1, 1, 0.0, {"x": 1.0})
+        write_event(store.folder, event)
+        with contextlib.closing(TensorBoard(store.folder)) as curves:
+            curves(event)
 
     @property
     def whole(self) -> bool:

@@ -12,7 +12,7 @@ each after those it needs; an executor (`executors`) runs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Task:
 
     def run(self, on_event: Listener) -> None:
         """Makes what it leaves, unless that is there; whoever calls this holds the run's lock."""
-        store, curves = self.store, TensorBoard(self.store.folder)
+        store = self.store
         if self.leaves and finished(store, self.name, self.leaves):
             return
         for maker, phase in PHASES.items():
@@ -79,12 +79,14 @@ class Task:
                         f"run `pdvf {maker} {store.folder}` first"
                     )
 
-        def tell(event: Event) -> None:
-            write_event(store.folder, event)
-            curves(event)
-            on_event(event)
+        with closing(TensorBoard(store.folder)) as curves:
 
-        run_phase(store, self.make(), self.leaves, self.needs, tell)
+            def tell(event: Event) -> None:
+                write_event(store.folder, event)
+                curves(event)
+                on_event(event)
+
+            run_phase(store, self.make(), self.leaves, self.needs, tell)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class TensorBoard:
     def __call__(self, event: Event) -> None:
         """Adds one point to every curve; points that are not finite are left out."""
         if event.kind != "stage":
-            self._close()
+            self.close()
             self._purge_step = event.stage + 1  # TensorBoard hides points from there on that were written before
             return
         finite = {name: value for name, value in event.metrics.items() if value is not None and math.isfinite(value)}
@@ -42,7 +42,7 @@ class TensorBoard:
                 _write(self._records, step=event.stage, summary={"value": values})
                 self._records.flush()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Closes the file, if one was opened. Every write was flushed, so there is nothing left to lose."""
         records, self._records = self._records, None
         if records is not None:
