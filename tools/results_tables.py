@@ -1,0 +1,204 @@
+"""Fills the tables of the Markdown pages from the files below results/ and benchmarks/results/.
+
+`python tools/results_tables.py [--check]`.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is one of
+
+    small                   the methods of SMALL in all four domains, with the minutes that each domain took
+    times                   seconds of every phase and run
+    FOLDER                  every method of FOLDER/summary.csv, sorted by its mean return in the test environments
+    early ends in FOLDER    episodes that ended almost at once, counted in FOLDER/returns.csv
+    FILE.csv                a whole CSV file
+    KEY in FILE.json ...    the numbers below KEY, one column a file; lists are averaged
+
+With --check nothing is written, and the exit status is 1 where a page is stale.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pdvf.reports.style import look, rank
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+DOMAINS = {
+    "Spaceship": "spaceship/paper",
+    "Swimmer": "swimmer/best",
+    "Ant-wind": "ant-wind/paper",
+    "Ant-legs": "ant-legs/paper",
+}
+RUNS = ("spaceship/paper", "swimmer/paper", "swimmer/best", "ant-wind/paper", "ant-legs/paper")
+OURS = ("pd-vf", "pd-vf-plus")
+SMALL = (*OURS, "nn", "kmeans", "ppo-all", "ppo-dyn", "rl2", "maml", "best-single", "ppo-env")
+PHASES = ("train", "collect", "embed", "fit", "evaluate")
+EARLY = 20.0
+"""An episode of an ant that returns less than this ended within a few steps."""
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table whose first column is text."""
+    lines = (head, ["---", *["---:"] * (len(head) - 1)], *rows)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def text(value: float, scale: float | None = None) -> str:
+    """A number with the digits that its size, or that of the numbers beside it, deserves."""
+    size = abs(value if scale is None else scale)
+    form = ".0f" if size >= 100 else ".1f" if size >= 10 else ".3f" if size >= 0.001 or not size else ".1e"
+    return re.sub(r"^-(0(\.0+)?)$", r"\1", f"{value:{form}}").replace("-", "−")
+
+
+def read(path: str) -> list[dict[str, str]]:
+    """The lines of a CSV file below results/, without comments."""
+    with open(RESULTS / path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def honest(folder: str, split: str = "test") -> dict[str, dict[str, str]]:
+    """The summary of every method under the honest protocol."""
+    lines = read(f"{folder}/summary.csv")
+    return {line["method"]: line for line in lines if (line["split"], line["protocol"]) == (split, "honest")}
+
+
+def estimate(line: Mapping[str, str], name: str, scale: float) -> str:
+    """A number with its interval, where there is one; nothing where there is no number."""
+    value, low, high = (line[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if not value:
+        return ""
+    interval = f" [{text(float(low), scale)}, {text(float(high), scale)}]" if low != high else ""
+    return text(float(value), scale) + interval
+
+
+def scale_of(lines: Mapping[str, Mapping[str, str]]) -> float:
+    """What decides the digits of a domain: three for returns below 10, none for others."""
+    return 1.0 if max(abs(float(line["mean"])) for line in lines.values()) < 10 else 100.0
+
+
+def small() -> str:
+    """A few methods in every domain."""
+    found = {name: honest(folder) for name, folder in DOMAINS.items()}
+    rows = []
+    for method in SMALL:
+        cells = [(lines[method], scale_of(lines)) for lines in found.values()]
+        ours = method in OURS
+        shown = [estimate(line, "mean", s) if ours else text(float(line["mean"]), s) for line, s in cells]
+        rows.append([look(method).label, *shown])
+    minutes = [text(manifest(folder)["wall_seconds"] / 60, 100) for folder in DOMAINS.values()]
+    return grid(["", *found], [*rows, ["*minutes*", *minutes]])
+
+
+def comparison(folder: str) -> str:
+    """Every method of a run, the best first."""
+    test, train = honest(folder), honest(folder, "train")
+    scale, rows = scale_of(test), []
+    for method, line in sorted(test.items(), key=lambda item: -float(item[1]["mean"])):
+        label = f"**{look(method).label}**" if method in OURS else look(method).label
+        paper = text(float(line["paper_mean"]), scale) if line["paper_mean"] else ""
+        apart = [estimate(line, f"{name}_minus_it", scale) for name in OURS if name in test]
+        rows.append([label, estimate(line, "mean", scale), text(float(train[method]["mean"]), scale), paper, *apart])
+    minus = [f"{look(name).label.rstrip('*')} minus it" for name in OURS if name in test]
+    head = ["", "test", "training", "the paper, test", *minus]
+    shown = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
+    return grid([head[i] for i in shown], [[row[i] for i in shown] for row in rows])
+
+
+def manifest(folder: str) -> dict[str, Any]:
+    """What a run was made with, and how long it took."""
+    return json.loads((RESULTS / folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def times() -> str:
+    """Seconds of every run, phase by phase."""
+    found = [manifest(folder) for folder in RUNS]
+    rows = [[phase, *(text(run["seconds"][phase], 100) for run in found)] for phase in PHASES]
+    others = [sum(seconds for part, seconds in run["seconds"].items() if part not in PHASES) for run in found]
+    rows.append(["all other methods, added up", *(text(seconds, 100) for seconds in others)])
+    rows.append(["**the whole command**", *(f"**{text(run['wall_seconds'], 100)}**" for run in found)])
+    rows.append(["processes at a time", *(str(run["workers"]) for run in found)])
+    return grid(["seconds", *RUNS], rows)
+
+
+def early_ends(folder: str) -> str:
+    """How many test episodes of each method returned less than EARLY."""
+    played, early = Counter(), Counter()
+    for line in read(f"{folder}/returns.csv"):
+        if (line["split"], line["protocol"]) == ("test", "honest"):
+            place = line["method"], line["environment"]
+            played[place] += 1
+            early[place] += float(line["return"]) < EARLY
+    numbers = sorted({number for _, number in played}, key=int)
+    methods = sorted({method for method, _ in played}, key=rank)
+    rows = [[look(m).label, *(f"{early[m, n]} of {played[m, n]}" for n in numbers)] for m in methods]
+    return grid(["", *(f"environment {number}" for number in numbers)], rows)
+
+
+def whole(path: str) -> str:
+    """A CSV file as it is, numbers rounded."""
+    lines = read(path)
+    rows = [[text(float(cell)) if re.fullmatch(r"-?\d+\.\d+", cell) else cell for cell in x.values()] for x in lines]
+    return grid(list(lines[0]), rows)
+
+
+def leaves(data: Any, name: str = "") -> dict[str, float]:
+    """The numbers in parsed JSON by their place; lists are averaged, those by environment left out."""
+    if isinstance(data, list):
+        found = [leaves(item, name) for item in data]
+        return {key: fmean(each[key] for each in found) for key in found[0]}
+    if isinstance(data, dict):
+        inside = [
+            leaves(x, f"{name}: {key}" if name else key) for key, x in data.items() if "by environment" not in key
+        ]
+        return {key: value for each in inside for key, value in each.items()}
+    return {name: float(data)} if isinstance(data, (int, float)) and not isinstance(data, bool) else {}
+
+
+def columns(key: str, paths: Sequence[str]) -> str:
+    """The numbers below a key of JSON files beside each other."""
+    found = [leaves(json.loads((RESULTS / path).read_text(encoding="utf-8"))[key]) for path in paths]
+    names = list(dict.fromkeys(name for each in found for name in each))
+    heads = [path.removesuffix(".json") for path in paths]
+    return grid(["", *heads], [[n, *(text(each[n]) if n in each else "" for each in found)] for n in names])
+
+
+def table(name: str) -> str:
+    """The table of this name."""
+    if name in ("small", "times"):
+        return {"small": small, "times": times}[name]()
+    if name.startswith("early ends in "):
+        return early_ends(name.removeprefix("early ends in "))
+    if name.endswith(".json"):
+        key, _, paths = name.partition(" in ")
+        return columns(key, paths.split())
+    return whole(name) if name.endswith(".csv") else comparison(name)
+
+
+def fill(page: str) -> str:
+    """A page with all of its tables made anew."""
+    return MARKED.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", page)
+
+
+def main(words: list[str]) -> int:
+    """Writes or checks every page."""
+    stale = []
+    for path in sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))):
+        page = path.read_text(encoding="utf-8")
+        if (filled := fill(page)) != page:
+            stale.append(str(path.relative_to(ROOT)))
+            if "--check" not in words:
+                path.write_text(filled, encoding="utf-8")
+    print(f"{len(stale)} pages {'are stale' if '--check' in words else 'written'}: {', '.join(stale)}")
+    return int(bool(stale) and "--check" in words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
