@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from pdvf.config import PPOOptions
-from pdvf.core.arrays import Scaler
 from pdvf.core.running_stats import RunningMeanStd, discounted_returns, update_stats
 from pdvf.engines import NativeEngine
 from pdvf.engines.rollout import subsample
-from pdvf.rl import ppo, recurrent
+from pdvf.rl import ppo
+from pdvf.rl.networks import Actor, make_actor_critic
+from pdvf.rl.recurrent_networks import make_recurrent
 from tiny import relaxed
 
 
@@ -58,35 +59,31 @@ def options(**more: bool) -> PPOOptions:
 CHOICES = ("", "normalise_observations", "normalise_rewards", "stagger")
 
 
-@pytest.fixture(scope="module", params=[ppo, recurrent], ids=["feed-forward", "recurrent"])
+@pytest.fixture(scope="module", params=[make_actor_critic, make_recurrent], ids=["feed-forward", "recurrent"])
 def trained(point, request) -> dict[str, Any]:
     """Policies after two updates, each with one option on."""
-    engine, kind = NativeEngine(point), request.param
+    engine = NativeEngine(point)
 
     def train(chosen: str):
         one = options(**({chosen: True} if chosen else {}))
-        state = kind.initialise(engine, one, jnp.array([1.0]), jax.random.key(0))
-        return kind.train(engine, one, jnp.array([1.0]), state, jax.random.key(1), 2)[0]
+        state = ppo.initialise(engine, one, jnp.array([1.0]), jax.random.key(0), request.param)
+        return ppo.train(engine, one, jnp.array([1.0]), state, jax.random.key(1), 2)[0]
 
     with relaxed():
         return jax.jit(lambda: {chosen: train(chosen) for chosen in CHOICES})()
 
 
-def scaler_of(actor: Any) -> Scaler:
-    return getattr(actor, "network", actor).observation
-
-
 def first_weight(actor: Any) -> np.ndarray:
-    return np.asarray(actor.network.first.weight if hasattr(actor, "network") else actor.layers[0].weight)
+    return np.asarray((actor.layers[0] if isinstance(actor, Actor) else actor.first).weight)
 
 
 def test_observations_are_scaled_by_what_was_seen(trained):
     plain, scaled = trained[""], trained["normalise_observations"]
-    assert scaler_of(plain.actor).centre.tolist() == [0.0]
-    assert scaler_of(plain.actor).width.tolist() == [1.0]
+    assert plain.actor.observation.centre.tolist() == [0.0]
+    assert plain.actor.observation.width.tolist() == [1.0]
     for network in (scaled.actor, scaled.critic):
-        assert 0.0 < float(scaler_of(network).width[0]) < 1.0  # positions lie within a few quarters of 0
-    assert scaler_of(scaled.actor).width == scaler_of(scaled.critic).width
+        assert 0.0 < float(network.observation.width[0]) < 1.0  # positions lie within a few quarters of 0
+    assert scaled.actor.observation.width == scaled.critic.observation.width
 
 
 def test_rewards_are_scaled_by_the_spread_of_returns(trained):

@@ -12,7 +12,7 @@ from pdvf.engines.wrappers import MultiTask, TransitionHistory, row_size
 from pdvf.methods import METHODS, Transitions, play_everywhere
 from pdvf.methods.maml import MetaActor, meta_networks
 from pdvf.methods.multitask_ppo import cluster, context_features, scaled_features
-from pdvf.rl.recurrent import RecurrentNetwork
+from pdvf.rl.recurrent_networks import RecurrentNetwork, layers
 from tiny import relaxed
 from toy import Force, ToyProblem
 
@@ -78,18 +78,20 @@ def test_step_of_maml_is_the_gradient_of_its_loss(meta_actor):
 
 def test_recurrent_network_step_by_step_and_in_one_go():
     family = Force()
-    network = RecurrentNetwork(family.observation, family.action, 4, 3, 1.0, jax.random.key(0))
+    network = RecurrentNetwork(*layers(family.observation, family.action, 4, 3, 1.0, jax.random.key(0)))
     seen = jax.random.normal(jax.random.key(1), (6, 5)).at[:, -1].set(jnp.array([1.0, 0, 0, 1, 0, 0]))
     hidden, outputs = jnp.full(4, 7.0), []
     for row in seen:
-        output, hidden = network(hidden, row)
+        output, hidden = network.step(hidden, row)
         outputs.append(output)
-    np.testing.assert_allclose(network.unroll(jnp.full(4, 7.0), seen), jnp.stack(outputs), rtol=1e-5)
+    found, states = network.unroll(jnp.full(4, 7.0), seen)
+    np.testing.assert_allclose(found, jnp.stack(outputs), rtol=1e-5)
+    np.testing.assert_allclose(states[-1], hidden, rtol=1e-5)
     # A first step forgets what came before: the same from any hidden state.
-    np.testing.assert_allclose(network.unroll(jnp.full(4, -3.0), seen), jnp.stack(outputs), rtol=1e-5)
-    np.testing.assert_allclose(network.unroll(jnp.zeros(4), seen[3:]), jnp.stack(outputs[3:]), rtol=1e-5)
-    with_memory = network.unroll(jnp.full(4, 7.0), seen.at[0, -1].set(0.0))
-    assert np.abs(np.asarray(with_memory[0] - outputs[0])).max() > 1e-3
+    np.testing.assert_allclose(network.unroll(jnp.full(4, -3.0), seen)[0], found, rtol=1e-5)
+    np.testing.assert_allclose(network.unroll(jnp.zeros(4), seen[3:])[0], found[3:], rtol=1e-5)
+    with_memory, _ = network.unroll(jnp.full(4, 7.0), seen.at[0, -1].set(0.0))
+    assert np.abs(np.asarray(with_memory[0] - found[0])).max() > 1e-3
 
 
 def test_tasks_are_drawn_by_their_weights_and_show_their_feature():

@@ -83,7 +83,7 @@ def test_loss_against_numpy(networks):
     entropy = sum(0.5 * np.log(2 * np.pi * np.e * s**2) for s in std)
 
     arrays = (observation, action, log_prob - np.log(ratio), advantage, target)
-    batch = ppo.Batch(*(jnp.asarray(x, jnp.float32) for x in arrays))
+    batch = ppo.Batch(((), ()), *(jnp.asarray(x, jnp.float32) for x in arrays))
     total, (policy_loss, value_loss) = ppo.loss((actor, critic), batch, OPTIONS)
     assert float(policy_loss) == pytest.approx(-surrogate, rel=1e-4)
     assert float(value_loss) == pytest.approx(error, rel=1e-4)
@@ -111,7 +111,7 @@ def test_clipping_stops_the_gradient(networks, ratio: float, advantage: float, m
     actor, critic = networks
     observation, action = jnp.array([[1.0, 3.0]]), jnp.array([[0.1, 0.2, 0.3]])
     log_prob = ppo.log_density(jax.vmap(actor)(observation), actor.log_std, action) - jnp.log(ratio)
-    batch = ppo.Batch(observation, action, log_prob, jnp.array([advantage]), jnp.zeros(1))
+    batch = ppo.Batch(((), ()), observation, action, log_prob, jnp.array([advantage]), jnp.zeros(1))
     gradient = policy_gradient(actor, critic, batch)
     assert bool(jnp.any(gradient.layers[2].bias != 0)) == moves
 

@@ -20,7 +20,7 @@ from pdvf.engines.wrappers import TransitionHistory
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
-from pdvf.rl.networks import Critic, make_actor_critic
+from pdvf.rl.networks import Critic, FeedForward, make_actor_critic
 from pdvf.rl.ppo import MakeNetworks
 
 OFFSET = 0.5  # exploration while probing, of the largest action
@@ -38,7 +38,7 @@ class Gradient(NamedTuple):
     delta: Array  # [m, o] derivative of the loss by what it gave
 
 
-class MetaActor(eqx.Module):
+class MetaActor(FeedForward):
     """A Gaussian policy whose mean network makes one gradient step on the transitions it sees.
 
     Its observation is wide: the environment's own [o], then rows of transitions s, a, r, s', made.

@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
+import abc
+from typing import Any, Protocol, TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from pdvf.core.arrays import Array, Box, Scaler
 
+Carry = TypeVar("Carry")
 
-class Actor(eqx.Module):
+
+class Network(Protocol):
+    """What PPO trains: a recurrent network, written for one episode. An actor has a `log_std` [a] as well."""
+
+    observation: Scaler
+
+    def initial_carry(self) -> Any:
+        """What is carried into the first step, a pytree; the empty tuple for a feed-forward network."""
+        ...
+
+    def inputs(self, observation: Array, action: Array, reward: Array, first: Array) -> Array:
+        """What the network sees [i]: begins with the observation [o]; the rest is of the step before, if there was."""
+        ...
+
+    def step(self, carry: Any, inputs: Array) -> tuple[Array, Any]:
+        """Output and carry after one step."""
+        ...
+
+    def unroll(self, carry: Any, inputs: Array) -> tuple[Array, Any]:
+        """Outputs [T, ...] and carries [T, ...] after each of the steps of a sequence [T, i]."""
+        ...
+
+
+class FeedForward(eqx.Module):
+    """A recurrent network with an empty carry, which sees the observation alone."""
+
+    @abc.abstractmethod
+    def __call__(self, observation: Array) -> Array:
+        """The output for an observation [o]."""
+
+    def initial_carry(self) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def inputs(self, observation: Array, action: Array, reward: Array, first: Array) -> Array:
+        """The observation [o]."""
+        del action, reward, first
+        return observation
+
+    def step(self, carry: Carry, inputs: Array) -> tuple[Array, Carry]:
+        """The output of one step."""
+        return self(inputs), carry
+
+    def unroll(self, carry: Carry, inputs: Array) -> tuple[Array, Carry]:
+        """The outputs of all steps [..., i] at once, in whatever axes they are."""
+        outputs = self
+        for _ in inputs.shape[:-1]:
+            outputs = jax.vmap(outputs)
+        return outputs(inputs), carry
+
+
+class Actor(FeedForward):
     """Mean of a Gaussian policy: two tanh layers and a linear one. Acts in scaled units."""
 
     observation: Scaler
@@ -25,7 +80,7 @@ class Actor(eqx.Module):
         return jnp.clip(self(observation), -1.0, 1.0)
 
 
-class Critic(eqx.Module):
+class Critic(FeedForward):
     """Value of an observation: two tanh layers and a linear one."""
 
     observation: Scaler

@@ -1,11 +1,13 @@
 """Proximal policy optimisation, written for one policy; the ensemble is a leading axis added by `vmap`.
 
-Section 3.2 and appendices A.3, B and C of the paper.
+Section 3.2 and appendices A.3, B and C of the paper. Policies are recurrent (`networks.Network`): gradients flow back
+through the steps of a sequence. A feed-forward policy carries nothing, and learns from single steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,7 +22,7 @@ from pdvf.engines.base import Engine
 from pdvf.engines.rollout import where
 from pdvf.families.base import State
 from pdvf.rl.gae import advantages
-from pdvf.rl.networks import Actor, Critic, make_actor_critic
+from pdvf.rl.networks import Network, make_actor_critic
 
 MakeNetworks = Callable[[Box, Box, int, Array], tuple[Any, Any]]
 """From bounds of observation and action, width and key to an actor and a critic, called as those of `networks` are."""
@@ -29,11 +31,12 @@ MakeNetworks = Callable[[Box, Box, int, Array], tuple[Any, Any]]
 class TrainState(NamedTuple):
     """Everything a policy's training needs to go on: stopped and resumed, it gives the same bits."""
 
-    actor: Actor
-    critic: Critic
+    actor: Any
+    critic: Any
     optimiser: optax.OptState
     simulator: State
-    observation: Array  # [n, o]
+    inputs: Array  # [n, i] what the networks see next
+    carry: tuple[Any, Any]  # [n, ...] of actor and critic
     time: Array  # [n] steps made in the episode under way
     returns: Array  # [n] return of the episode under way
     key: Array
@@ -43,9 +46,10 @@ class TrainState(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Steps of one update, [T, n, ...] or flat [T * n, ...]."""
+    """Steps of one update: sequences [m, T, ...] and what is carried into each, or steps [m, ...] if nothing is."""
 
-    observation: Array
+    carry: tuple[Any, Any]  # of actor and critic
+    inputs: Array
     action: Array  # scaled, as sampled, before clipping
     log_prob: Array
     advantage: Array
@@ -73,12 +77,14 @@ def initialise(
     simulator, observation = engine.reset(jax.random.split(reset_key, n), jnp.tile(context, (n, 1)))
     zeros = jnp.zeros(n)
     time = jnp.arange(n, dtype=jnp.int32) * family.horizon // n if options.stagger else zeros.astype(jnp.int32)
+    carry = jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), (actor.initial_carry(), critic.initial_carry()))
     return TrainState(
         actor,
         critic,
-        _optimiser(options).init(_trainable((actor, critic))),
+        _optimiser(options).init(eqx.filter((actor, critic), _is_trainable((actor, critic)))),
         simulator,
-        observation,
+        jax.vmap(actor.inputs)(observation, jnp.zeros((n, family.action.size)), zeros, jnp.ones(n)),
+        carry,
         time,
         zeros,
         key,
@@ -115,14 +121,15 @@ def log_density(mean: Array, log_std: Array, action: Array) -> Array:
     return jnp.sum(-0.5 * scaled**2 - log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
 
-def loss(networks: tuple[Actor, Critic], batch: Batch, options: PPOOptions) -> tuple[Array, tuple[Array, Array]]:
-    """Clipped surrogate, critic's squared error and entropy bonus for a flat batch [m, ...]."""
+def loss(networks: tuple[Any, Any], batch: Batch, options: PPOOptions) -> tuple[Array, tuple[Array, Array]]:
+    """Clipped surrogate, critic's squared error and entropy bonus."""
     actor, critic = networks
-    log_prob = log_density(jax.vmap(actor)(batch.observation), actor.log_std, batch.action)
-    ratio = jnp.exp(log_prob - batch.log_prob)
+    mean, _ = _unroll(actor, batch.carry[0], batch.inputs, 0)
+    value, _ = _unroll(critic, batch.carry[1], batch.inputs, 0)
+    ratio = jnp.exp(log_density(mean, actor.log_std, batch.action) - batch.log_prob)
     clipped = jnp.clip(ratio, 1 - options.clip, 1 + options.clip)
     policy_loss = -jnp.mean(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
-    value_loss = 0.5 * jnp.mean((jax.vmap(critic)(batch.observation) - batch.target) ** 2)
+    value_loss = 0.5 * jnp.mean((value.reshape(batch.target.shape) - batch.target) ** 2)
     entropy = jnp.sum(actor.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
     total = policy_loss + options.value_coefficient * value_loss - options.entropy_coefficient * entropy
     return total, (policy_loss, value_loss)
@@ -133,45 +140,66 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
     n, horizon = options.environments, engine.family.horizon
     contexts = jnp.tile(context, (n, 1))
     action_scaler = Scaler.from_box(engine.family.action)
-    std = jnp.exp(state.actor.log_std)
+    std, zeros = jnp.exp(state.actor.log_std), jnp.zeros(n)
     noise_key, reset_key = jax.random.split(key)
     noise = jax.random.normal(noise_key, (options.rollout, n, engine.family.action.size))
     reset_keys = jax.random.split(reset_key, options.rollout)
+    see = jax.vmap(state.actor.inputs)
 
     def step(carry, row):
-        simulator, observation, time, returns = carry
+        (simulator, inputs, time, returns), memory = carry
         noise_t, reset_key_t = row
-        action = jax.vmap(state.actor)(observation) + std * noise_t
-        simulator, outcome = engine.step(contexts, simulator, action_scaler.unscale(jnp.clip(action, -1, 1)))
+        mean, memory = jax.vmap(state.actor.step)(memory, inputs)
+        action = mean + std * noise_t
+        clipped = jnp.clip(action, -1, 1)
+        simulator, outcome = engine.step(contexts, simulator, action_scaler.unscale(clipped))
         time, returns = time + 1, returns + outcome.reward
         stopped = outcome.terminated | (time >= horizon)
-        fresh, fresh_observation = engine.reset(jax.random.split(reset_key_t, n), contexts)
-        simulator = jax.tree.map(lambda a, b: where(stopped, a, b), fresh, simulator)
-        next_observation = where(stopped, fresh_observation, outcome.observation)
-        carry = (simulator, next_observation, jnp.where(stopped, 0, time), jnp.where(stopped, 0.0, returns))
+        following = see(outcome.observation, clipped, outcome.reward, zeros)
+        fresh, observation = engine.reset(jax.random.split(reset_key_t, n), contexts)
+        again = (fresh, see(observation, jnp.zeros_like(clipped), zeros, zeros + 1.0), zeros.astype(jnp.int32), zeros)
+        carry = jax.tree.map(partial(where, stopped), again, (simulator, following, time, returns)), memory
         terminated, stopped = outcome.terminated.astype(jnp.float32), stopped.astype(jnp.float32)
-        return carry, (observation, action, outcome.observation, outcome.reward, terminated, stopped, returns)
+        return carry, (inputs, action, following, outcome.reward, terminated, stopped, returns)
 
-    carry = (state.simulator, state.observation, state.time, state.returns)
+    carry = ((state.simulator, state.inputs, state.time, state.returns), state.carry[0])
     carry, rows = jax.lax.scan(step, carry, (noise, reset_keys))
-    observation, action, following, reward, terminated, stopped, returns = rows
+    inputs, action, following, reward, terminated, stopped, returns = rows
     if options.normalise_rewards:
-        reward, discounted, return_stats = scale_rewards(options, state.discounted, state.return_stats, reward, stopped)
-        state = state._replace(discounted=discounted, return_stats=return_stats)
-    value = jax.vmap(jax.vmap(state.critic))
-    values = value(observation)
-    advantage = advantages(reward, values, value(following), terminated, stopped, options.discount, options.gae_lambda)
-    mean = jax.vmap(jax.vmap(state.actor))(observation)
+        discounted, all_ = discounted_returns(state.discounted, reward, stopped, options.discount)
+        stats = update_stats(state.return_stats, all_[..., None])
+        reward = reward / (stats.std[0] + 1e-4)
+        state = state._replace(discounted=discounted, return_stats=stats)
+    values, memory = _unroll(state.critic, state.carry[1], inputs, 1)
+    next_values, _ = jax.vmap(jax.vmap(state.critic.step))(memory, following)
+    values, next_values = values.reshape(reward.shape), next_values.reshape(reward.shape)
+    advantage = advantages(reward, values, next_values, terminated, stopped, options.discount, options.gae_lambda)
+    mean, _ = _unroll(state.actor, state.carry[0], inputs, 1)
     log_prob = log_density(mean, state.actor.log_std, action)
-    batch = Batch(observation, action, log_prob, advantage, advantage + values)
+    batch = Batch(state.carry, *_sequences(state.carry, (inputs, action, log_prob, advantage, advantage + values)))
     episodes = jnp.sum(stopped)
-    state = state._replace(simulator=carry[0], observation=carry[1], time=carry[2], returns=carry[3])
+    (simulator, inputs, time, running), actor_carry = carry
+    last = actor_carry, jax.tree.map(lambda x: x[-1], memory)
+    state = state._replace(simulator=simulator, inputs=inputs, carry=last, time=time, returns=running)
     return state, batch, jnp.sum(returns * stopped) / episodes, episodes
+
+
+def _unroll(network: Network, carry: Any, inputs: Array, axis: int) -> tuple[Array, Any]:
+    """Outputs and carries of a network for many sequences, which lie along `axis` of the inputs."""
+    if not jax.tree.leaves(carry):
+        return network.unroll(carry, inputs)
+    return jax.vmap(network.unroll, in_axes=(0, axis), out_axes=axis)(carry, inputs)
+
+
+def _sequences(carry: Any, rows: tuple[Array, ...]) -> tuple[Array, ...]:
+    """What minibatches are drawn from, of rows [T, n, ...]: sequences [n, T, ...], or steps if nothing is carried."""
+    if not jax.tree.leaves(carry):
+        return tuple(x.reshape(-1, *x.shape[2:]) for x in rows)
+    return tuple(jnp.swapaxes(x, 0, 1) for x in rows)
 
 
 def _learn(options: PPOOptions, state: TrainState, batch: Batch, key: Array):
     """Epochs of minibatches; advantages are normalised over the whole batch."""
-    batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
     centred = batch.advantage - jnp.mean(batch.advantage)
     batch = batch._replace(advantage=centred / (jnp.std(batch.advantage) + 1e-12))
     size = batch.advantage.shape[0]
@@ -200,25 +228,13 @@ def _rescale(options: PPOOptions, state: TrainState, batch: Batch) -> TrainState
     """Both networks scale observations by all that the policy has seen, from the next update on."""
     if not options.normalise_observations:
         return state
-    scaler = rescaled(state.actor.observation, state.update, batch.observation)
-    return state._replace(
-        actor=eqx.tree_at(lambda a: a.observation, state.actor, scaler),
-        critic=eqx.tree_at(lambda c: c.observation, state.critic, scaler),
-    )
-
-
-def scale_rewards(options: PPOOptions, discounted: Array, return_stats: RunningMeanStd, reward: Array, stopped: Array):
-    """Rewards [T, n] in units of the spread of discounted returns; those so far [n] and their spread, brought up."""
-    discounted, all_ = discounted_returns(discounted, reward, stopped, options.discount)
-    return_stats = update_stats(return_stats, all_[..., None])
-    return reward / (return_stats.std[0] + 1e-4), discounted, return_stats
-
-
-def rescaled(scaler: Scaler, update: Array, observation: Array) -> Scaler:
-    """A scaler of all observations so far, with the batch [T, n, o] of one more update; `update` [] came before."""
-    seen = update.astype(jnp.float32) * observation.shape[0] * observation.shape[1]
-    now = update_stats(RunningMeanStd(seen, scaler.centre, scaler.width**2), observation)
-    return Scaler(now.mean, jnp.maximum(now.std, 1e-3))
+    before = state.critic.observation
+    seen = state.update.astype(jnp.float32) * options.environments * options.rollout
+    stats = RunningMeanStd(seen, before.centre, before.width**2)
+    now = update_stats(stats, batch.inputs[..., : before.centre.shape[-1]])
+    after = Scaler(now.mean, jnp.maximum(now.std, 1e-3))
+    actor, critic = (eqx.tree_at(lambda network: network.observation, x, after) for x in (state.actor, state.critic))
+    return state._replace(actor=actor, critic=critic)
 
 
 def _optimiser(options: PPOOptions) -> optax.GradientTransformation:
@@ -231,12 +247,8 @@ def _optimiser(options: PPOOptions) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(options.max_gradient_norm), optax.adam(schedule, eps=1e-5))
 
 
-def _is_trainable(networks: tuple[Actor, Critic]):
+def _is_trainable(networks: tuple[Any, Any]):
     """A tree of booleans: weights are trained, scalers are not."""
     return jax.tree.map(
         lambda leaf: not isinstance(leaf, Scaler), networks, is_leaf=lambda leaf: isinstance(leaf, Scaler)
     )
-
-
-def _trainable(networks: tuple[Actor, Critic]):
-    return eqx.filter(networks, _is_trainable(networks))
