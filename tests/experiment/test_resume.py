@@ -46,7 +46,10 @@ def finish(folder: Path, cores: Sequence[int] = ()) -> list[str]:
     with start(folder, cores) as child:
         said, complaints = child.communicate()
     assert child.returncode == 0, complaints
-    assert said == f"report: {folder / 'report.html'}\n"
+    table = said.splitlines()
+    assert table[0].split("  ")[0] == "method"
+    assert {line.split()[0] for line in table[1:-1]} == {"pd-vf", "nn", "ppo-env"}
+    assert table[-1] == f"report: {folder / 'report.html'}"
     return complaints.splitlines()
 
 

@@ -312,6 +312,10 @@ def _execute(tasks: Sequence[Task], quiet: bool) -> int:
     EXECUTORS["serial"](tasks, make_progress(quiet))
     for task in tasks:
         if task.name == REPORT:
+            from pdvf.reports.data import read_returns
+            from pdvf.reports.tables import terminal
+
+            print(terminal(read_returns(task.store)))
             print(f"report: {task.store.folder / 'report.html'}")
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -66,6 +67,20 @@ def summary(run: Run) -> str:
             words = (run.title, split, group.method, group.protocol, len(group.environments), seeds, episodes)
             writer.writerow([*words, *(_short(value) for value in (line.paper, *numbers))])
     return text.getvalue()
+
+
+def terminal(groups: Sequence[Group]) -> str:
+    """Mean return in the test environments, best first, for the terminal; with intervals where there are seeds."""
+    test = [group for group in groups if (group.split, group.protocol) == ("test", "honest")]
+    rows = [("method", "test return", "95 % interval", "seeds")]
+    for group in sorted(test, key=lambda group: -group.summary.mean.value):
+        mean, low, high = group.summary.mean
+        between = "" if np.isnan(low) or low == high else f"[{low:.4g}, {high:.4g}]"
+        rows.append((group.method, f"{mean:.4g}", between, str(group.returns.shape[1])))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def _short(value: float | None) -> str:
