@@ -174,6 +174,11 @@ def test_contexts_of_training_and_test_may_not_overlap():
         make(test=(0.5,))
 
 
+def test_one_training_context_is_no_family():
+    with pytest.raises(ConfigError, match="expected at least two contexts"):
+        make(train=(0.5,))
+
+
 def test_contexts_need_the_same_names():
     with pytest.raises(ConfigError, match="one with the names"):
         GymFamily("push", Push, [{"force": 1.0}, {"mass": 1.0}], [{"force": 2.0}], horizon=9)

@@ -63,7 +63,7 @@ class NamedContexts:
     probe_steps: int
 
     def __post_init__(self) -> None:
-        require(bool(self.train_contexts), "train_contexts", self.train_contexts, "at least two contexts")
+        require(len(self.train_contexts) > 1, "train_contexts", self.train_contexts, "at least two contexts")
         require(bool(self.test_contexts), "test_contexts", self.test_contexts, "at least one context")
         names = set(self.context_names)
         for context in (*self.train_contexts, *self.test_contexts):
@@ -258,5 +258,8 @@ def _box(what: str, space: str, low: np.ndarray | None, high: np.ndarray | None)
         }
         raise ConfigError(f"{what} space is {space}, expected a Box with one axis: {advice[what]}")
     if what == "action" and not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise ConfigError(f"action space is {space}, expected finite bounds: wrap it with RescaleAction")
+        raise ConfigError(
+            f"action space is {space}, expected finite bounds: wrap it with "
+            "gymnasium.wrappers.TransformAction and a Box of finite bounds"
+        )
     return Box(low, high)
