@@ -11,7 +11,8 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "results_tables.py"
 @pytest.fixture(scope="module")
 def tool():
     spec = importlib.util.spec_from_file_location("results_tables", TOOL)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
