@@ -7,8 +7,9 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is one of
     small                   the methods of SMALL in all four domains, with the minutes that each domain took
     times                   seconds of every phase and run
     FOLDER                  every method of FOLDER/summary.csv, sorted by its mean return in the test environments
+    means in FOLDER ...     mean returns in the test environments, one column a folder
     early ends in FOLDER    episodes that ended almost at once, counted in FOLDER/returns.csv
-    FILE.csv                a whole CSV file
+    FILE.csv, FILE.json     a whole CSV file, or a list of benchmarks
     KEY in FILE.json ...    the numbers below KEY, one column a file; lists are averaged
 
 With --check nothing is written, and the exit status is 1 where a page is stale.
@@ -48,7 +49,7 @@ EARLY = 20.0
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table whose first column is text."""
     lines = (head, ["---", *["---:"] * (len(head) - 1)], *rows)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"|{'|'.join(line)}|\n" for line in lines)
 
 
 def text(value: float, scale: float | None = None) -> str:
@@ -112,9 +113,17 @@ def comparison(folder: str) -> str:
     return grid([head[i] for i in shown], [[row[i] for i in shown] for row in rows])
 
 
+def means(folders: Sequence[str]) -> str:
+    """Every method of some runs that are not compared with each other."""
+    found = [honest(folder) for folder in folders]
+    methods = sorted({method for lines in found for method in lines}, key=rank)
+    cells = [[text(float(x[m]["mean"]), scale_of(x)) if m in x else "" for x in found] for m in methods]
+    return grid(["", *folders], [[look(m).label, *row] for m, row in zip(methods, cells, strict=True)])
+
+
 def manifest(folder: str) -> dict[str, Any]:
     """What a run was made with, and how long it took."""
-    return json.loads((RESULTS / folder / "manifest.json").read_text(encoding="utf-8"))
+    return load(f"{folder}/manifest.json")
 
 
 def times() -> str:
@@ -149,6 +158,18 @@ def whole(path: str) -> str:
     return grid(list(lines[0]), rows)
 
 
+def benchmarks(data: Any) -> str:
+    """What was measured beside what, as `benchmarks/` writes it."""
+    lines = data["benchmarks"] if isinstance(data, dict) else data
+    rows = [[text(x) if isinstance(x, float) else str(x) for x in line.values()] for line in lines]
+    return grid(list(lines[0]), rows)
+
+
+def load(path: str) -> Any:
+    """A JSON file; its path is below results/."""
+    return json.loads((RESULTS / path).read_text(encoding="utf-8"))
+
+
 def leaves(data: Any, name: str = "") -> dict[str, float]:
     """The numbers in parsed JSON by their place; lists are averaged, those by environment left out."""
     if isinstance(data, list):
@@ -164,7 +185,7 @@ def leaves(data: Any, name: str = "") -> dict[str, float]:
 
 def columns(key: str, paths: Sequence[str]) -> str:
     """The numbers below a key of JSON files beside each other."""
-    found = [leaves(json.loads((RESULTS / path).read_text(encoding="utf-8"))[key]) for path in paths]
+    found = [leaves(load(path)[key]) for path in paths]
     names = list(dict.fromkeys(name for each in found for name in each))
     heads = [path.removesuffix(".json") for path in paths]
     return grid(["", *heads], [[n, *(text(each[n]) if n in each else "" for each in found)] for n in names])
@@ -172,13 +193,15 @@ def columns(key: str, paths: Sequence[str]) -> str:
 
 def table(name: str) -> str:
     """The table of this name."""
+    what, within, rest = name.partition(" in ")
     if name in ("small", "times"):
         return {"small": small, "times": times}[name]()
-    if name.startswith("early ends in "):
-        return early_ends(name.removeprefix("early ends in "))
+    if within:
+        return {"early ends": early_ends, "means": lambda x: means(x.split())}.get(
+            what, lambda x: columns(what, x.split())
+        )(rest)
     if name.endswith(".json"):
-        key, _, paths = name.partition(" in ")
-        return columns(key, paths.split())
+        return benchmarks(load(name))
     return whole(name) if name.endswith(".csv") else comparison(name)
 
 
