@@ -19,6 +19,7 @@ from pdvf.methods import play_everywhere
 from pdvf.methods.brace import holding
 from pdvf.methods.experienced import train_by_experience
 from pdvf.methods.recognise import Discriminant, discriminant
+from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
 from tiny import relaxed
 
@@ -112,6 +113,9 @@ class Blind(eqx.Module):
 
     probe: Actor
     dynamics: Any
+
+    def infer(self, steps):
+        return Body.infer(self, steps)
 
 
 class Known(eqx.Module):

@@ -13,6 +13,7 @@ import numpy as np
 from pdvf.config import Config
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
+from pdvf.core.objective import objective_of
 from pdvf.paper.adapter import Adapter, ClosedForm, adapt_episodes
 from pdvf.paper.nearest import play_nearest
 from pdvf.paper.policy import PolicyAutoencoder, encode_episode
@@ -95,7 +96,7 @@ class Evaluation:
             return transfer(engine, jnp.tile(context, (episodes, 1)), actors, key)
 
         ppo_env = jax.vmap(own)(finished, everywhere, jax.random.split(keys[0], everywhere.shape[0]))
-        best = jnp.argmax(jnp.mean(ppo_env[:train], axis=-1), axis=-1)
+        best = jnp.argmax(objective_of(engine.family).summary(ppo_env[:train], -1), axis=-1)
         neighbours = jax.tree.map(lambda x: x[jnp.arange(train), best], finished)  # [E, ...]
 
         def one(adapter: Adapter, probe_key: Array, play_key: Array):

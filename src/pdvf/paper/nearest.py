@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import play
+from pdvf.engines.rollout import Feedback, play
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.prober import Probed
 from pdvf.rl.networks import Actor
@@ -24,8 +26,9 @@ def play_nearest(
     """Returns [n] when, after probing, the policy [E, ...] of the nearest training environment acts to the end."""
     chosen = jax.tree.map(lambda x: x[nearest(probed.z_d, adapter.train_z_d)], policies)
 
-    def act(observation: Array, _: Array) -> Array:
-        return jax.vmap(lambda actor, s: actor(s))(chosen, observation)
+    def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
+        del feedback, key
+        return jax.vmap(lambda actor, s: actor(s))(chosen, observation), memory
 
     steps = engine.family.horizon - engine.family.probe_steps
     return play(engine, contexts, probed.episodes, act, key, steps, record=False)[0].returns
