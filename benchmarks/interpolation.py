@@ -24,7 +24,7 @@ import numpy as np
 from pdvf.config import from_dict
 from pdvf.core.arrays import Array
 from pdvf.core.devices import use_all_cores
-from pdvf.engines.rollout import play
+from pdvf.engines.rollout import acting, play
 from pdvf.experiment.store import RunStore
 from pdvf.methods.imagine.plan import candidates
 from pdvf.paper.adapter import Adapter
@@ -88,10 +88,7 @@ def main() -> None:
         probed = adapter.body.begin(problem.engine, contexts, begin_key)
 
         def one(row: tuple[Array, Array]) -> Array:
-            def act(observation: Array, key: Array) -> Array:
-                action = jax.vmap(lambda s: adapter.body.decoder(s, row[0]))(observation)
-                return action + noise * jax.random.normal(key, action.shape)
-
+            act = acting(lambda s: adapter.body.decoder(s, row[0]), noise)
             steps = family.horizon - family.probe_steps
             return play(problem.engine, contexts, probed.episodes, act, row[1], steps, record=False)[0].returns
 

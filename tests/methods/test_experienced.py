@@ -24,7 +24,7 @@ from pdvf.methods.experienced import (
     spacing,
     train_by_experience,
 )
-from pdvf.methods.multitask_ppo import Unconditioned, infer
+from pdvf.methods.multitask_ppo import Unconditioned
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
 from tiny import make_actors, make_body, relaxed
@@ -46,7 +46,7 @@ def make_agent(transitions: Transitions, width: float) -> Experienced:
     """The probed environment has the z_d of the first training environment; the second is one away."""
     family = Force()
     body = make_body(family.observation, family.action, 3, jax.random.key(0))
-    z_d = infer(body, transitions)
+    z_d = body.infer(transitions)
     away = jnp.array([1.0, 0.0, 0.0])
     return Experienced(
         make_actors(3, family.observation, family.action, jax.random.key(1)),
@@ -100,7 +100,7 @@ class Pushing(eqx.Module):
     probe: Any
     dynamics: Seen
 
-    def begin(self, engine, contexts, key, noise=0.0):
+    def begin(self, engine, contexts, key, noise=None):
         return Body.begin(self, engine, contexts, key, noise)
 
     def infer(self, steps):

@@ -24,7 +24,7 @@ from pdvf.methods.base import Feedback
 from pdvf.methods.imagine import model
 from pdvf.methods.imagine.plan import candidates, hill_climb, imagine
 from pdvf.methods.imagined import ImaginingAgent
-from pdvf.methods.play import play
+from pdvf.methods.play import play_agent
 from pdvf.paper import aggregate
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import ReturnScale
@@ -103,7 +103,8 @@ def test_imagined_returns_are_those_that_are_played(learned):
         probed = body.begin(engine, context, jax.random.key(5))
         played, _ = body.finish(engine, context, probed, z[None], jax.random.key(6))
         steps = jax.tree.map(lambda x: x[:, 0], probed.steps)
-        hidden = jax.vmap(lambda m: m.infer(*steps))(models)
+        seen = steps.observation, steps.action, steps.next_observation, steps.valid
+        hidden = jax.vmap(lambda m: m.infer(*seen))(models)
         at = steps.next_observation[-1]
         return played[0] - probed.episodes.returns[0], imagine(
             family, models, hidden, body.decoder, z, at, 1, family.horizon - 1
@@ -146,7 +147,7 @@ def test_choosing_again_at_every_step_earns_more(learned, agents):
     _, engine, _ = learned
     contexts = jnp.linspace(4.2, 6.2, 8)[:, None]  # winds that nobody has trained in
     first, again = (
-        jax.jit(lambda agent: play(engine, agent, contexts, None, jax.random.key(9)))(agent) for agent in agents
+        jax.jit(lambda agent: play_agent(engine, agent, contexts, None, jax.random.key(9)))(agent) for agent in agents
     )
     assert np.all(np.asarray(again) > np.asarray(first) + 0.05)
 

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy import OPTIONS, Force, ToyProblem
 
 from pdvf.config import PlusOptions
 from pdvf.engines import Engine, NativeEngine
@@ -19,8 +18,10 @@ from pdvf.methods import play_everywhere
 from pdvf.methods.brace import holding
 from pdvf.methods.experienced import train_by_experience
 from pdvf.methods.recognise import Discriminant, discriminant
+from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
 from tiny import relaxed
+from toy import OPTIONS, Force, ToyProblem
 
 ANGLES = np.arange(8) * np.pi / 4
 
@@ -112,6 +113,9 @@ class Blind(eqx.Module):
 
     probe: Actor
     dynamics: Any
+
+    def infer(self, steps):
+        return Body.infer(self, steps)
 
 
 class Known(eqx.Module):

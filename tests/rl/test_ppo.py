@@ -11,7 +11,7 @@ import pytest
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Box
 from pdvf.engines import NativeEngine
-from pdvf.engines.rollout import episode_returns
+from pdvf.engines.rollout import acting, episode_returns
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, Critic, make_actor_critic
 
@@ -148,7 +148,7 @@ def learn(point):
         last, metrics = ppo.train(engine, LEARN, context, first, shuffle, LEARN.updates_per_checkpoint)
 
         def returns(actor: Actor) -> jax.Array:
-            return episode_returns(engine, context[None], lambda o, _: jax.vmap(actor)(o), jax.random.key(7))[0]
+            return episode_returns(engine, context[None], acting(actor), jax.random.key(7))[0]
 
         return last, metrics, returns(first.actor), returns(last.actor)
 

@@ -10,7 +10,7 @@ import pytest
 
 from pdvf.engines import NativeEngine
 from pdvf.engines.gym_envs import FamilyEnv
-from pdvf.engines.rollout import begin, episode_returns, play
+from pdvf.engines.rollout import acting, begin, episode_returns, play
 from pdvf.families.builtin.spaceship import Spaceship
 
 ENVIRONMENTS = [1, 4, 9, 13, 18]
@@ -21,14 +21,13 @@ def contexts() -> jax.Array:
     return jnp.asarray(angles[:, None], jnp.float32)
 
 
-def policy(observation, key: object = None):
+def policy(observation):
     """Scaled action: up, and back to the middle; operators only, so that NumPy can run it too."""
-    del key
     return observation * np.array([-0.4, -0.05], np.float32) + np.array([1.0, 0.9], np.float32)
 
 
 def test_returns_equal_a_python_loop_over_gymnasium():
-    returns = episode_returns(NativeEngine(Spaceship()), contexts(), policy, jax.random.key(0))
+    returns = episode_returns(NativeEngine(Spaceship()), contexts(), acting(policy), jax.random.key(0))
     expected, lengths = [], []
     for number in ENVIRONMENTS:
         env = gymnasium.make("pdvf/Spaceship-v0", context=number)
@@ -48,7 +47,7 @@ def test_returns_equal_a_python_loop_over_gymnasium():
 def test_returns_sum_the_rewards_of_every_step(point):
     # Always right: the side times 0.25 + 0.5 + 0.75 + 5 * 1 = 6.5; the horizon of 8 ends it.
     sides = jnp.array([[-1.0], [1.0], [0.5]])
-    returns = episode_returns(NativeEngine(point), sides, lambda o, _: jnp.full_like(o, 9.0), jax.random.key(0))
+    returns = episode_returns(NativeEngine(point), sides, acting(lambda o: jnp.full_like(o, 9.0)), jax.random.key(0))
     np.testing.assert_allclose(returns, [-6.5, 6.5, 3.25])
     env = FamilyEnv(point, 2)
     env.reset(seed=0)
@@ -62,7 +61,7 @@ def test_ended_episodes_stay_as_they_are():
     begin_key, play_key = jax.random.split(jax.random.key(0))
     start = begin(engine, two, begin_key)
     directions = jnp.array([[0.0, -1.0], [0.0, 1.0]])
-    end, steps = play(engine, two, start, lambda *_: directions, play_key, 6)
+    end, steps = play(engine, two, start, lambda memory, *_: (directions, memory), play_key, 6)
     assert steps is not None
     np.testing.assert_array_equal(steps.valid[:, 0], [True, True, False, False, False, False])
     np.testing.assert_array_equal(steps.valid[:, 1], [True] * 6)
@@ -79,22 +78,17 @@ def test_ended_episodes_stay_as_they_are():
 
 def test_going_on_is_the_same_as_playing_through(point):
     engine = NativeEngine(point)
-    sides = jnp.array([[-1.0], [1.0]])
+    sides, act = jnp.array([[-1.0], [1.0]]), acting(lambda observation: 0.6 - observation)
 
     def started(seed: int):
         return begin(engine, sides, jax.random.key(seed))
 
-    through, _ = play(engine, sides, started(0), policy_of_point, jax.random.key(1), 8)
-    half, none = play(engine, sides, started(0), policy_of_point, jax.random.key(2), 3, record=False)
-    end, _ = play(engine, sides, half, policy_of_point, jax.random.key(3), 5)
+    through, _ = play(engine, sides, started(0), act, jax.random.key(1), 8)
+    half, none = play(engine, sides, started(0), act, jax.random.key(2), 3, record=False)
+    end, _ = play(engine, sides, half, act, jax.random.key(3), 5)
     assert none is None
     np.testing.assert_allclose(end.returns, through.returns, rtol=1e-6)
     np.testing.assert_allclose(end.observation, through.observation, rtol=1e-6)
-
-
-def policy_of_point(observation: jax.Array, key: object) -> jax.Array:
-    del key
-    return 0.6 - observation
 
 
 def test_recorded_actions_are_those_carried_out(point):
@@ -102,7 +96,7 @@ def test_recorded_actions_are_those_carried_out(point):
     sides = jnp.ones((1, 1))
     begin_key, play_key = jax.random.split(jax.random.key(0))
     start = begin(engine, sides, begin_key)
-    _, steps = play(engine, sides, start, lambda o, _: jnp.full_like(o, -5.0), play_key, 3)
+    _, steps = play(engine, sides, start, acting(lambda o: jnp.full_like(o, -5.0)), play_key, 3)
     assert steps is not None
     np.testing.assert_array_equal(steps.action[:, 0, 0], [-1.0, -1.0, -1.0])
     np.testing.assert_array_equal(steps.observation[:, 0, 0], [0.0, -0.25, -0.5])

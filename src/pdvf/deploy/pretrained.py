@@ -6,12 +6,13 @@ Everything that adapts is `pdvf.deploy.runtime`; the environments are Gymnasium'
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import scipy.stats
 
+from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
 from pdvf.families.gym_ids import gym_id
@@ -56,12 +57,13 @@ def _play(adapter: Adapter, file: Path, episodes: int, seed: int) -> tuple[str, 
 
     measured = adapter.about.get("measured", {})
     found = []
-    for number in make_family(family).test(seed=0).numbers:
+    made = make_family(family)
+    for number in made.test(seed=0).numbers:
         env = gymnasium.make(gym_id(family), context=number)
         given, expected = (adapter.observation_size, adapter.action_size), _sizes(env)
         if given != expected:
             raise ConfigError(f"{file} is for observation and action of sizes {given}, expected {expected}")
-        returns = np.array([_episode(adapter, env, seed + j) for j in range(episodes)])
+        returns = np.array([_episode(adapter, env, objective_of(made), seed + j) for j in range(episodes)])
         known = measured.get(str(number))
         found.append(Played(number, returns, known, adapter.predicted_return, adapter.out_of_distribution))
         env.close()
@@ -74,14 +76,14 @@ def _sizes(env: gymnasium.Env) -> tuple[int, int]:
     return env.observation_space.shape[0], env.action_space.shape[0]
 
 
-def _episode(adapter: Adapter, env: gymnasium.Env, seed: int) -> float:
+def _episode(adapter: Adapter, env: gymnasium.Env, objective: Any, seed: int) -> float:
     observation, _ = env.reset(seed=seed)
     adapter.reset(observation)
-    total, over = 0.0, False
+    score, over = objective.start(1), False
     while not over:
         observation, reward, terminated, truncated, _ = env.step(adapter.act(observation))
-        total, over = total + float(reward), terminated or truncated
-    return total
+        score, over = score.add(np.float32(reward), True), terminated or truncated
+    return float(score.worth[0])
 
 
 def table(family: str, played: list[Played]) -> str:

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from pdvf.core.arrays import Array, Scaler
+from pdvf.core.objective import objective_of
 from pdvf.engines.base import Engine
 from pdvf.families.base import State
 
-Act = Callable[[Array, Array], Array]
-"""From observations [n, o] and a key to scaled actions [n, a]; they are clipped to -1 and 1."""
-
-
 Tree = TypeVar("Tree")
+
+
+class Feedback(NamedTuple):
+    """What the last step gave: action [a] scaled, reward [], and 1 when no step came before []."""
+
+    action: Array
+    reward: Array
+    first: Array
+
+
+class Transitions(NamedTuple):
+    """Steps of episodes, [T, n, ...] as `play` records them; those after an episode's end are not valid."""
+
+    observation: Array
+    action: Array  # scaled, as carried out
+    reward: Array
+    next_observation: Array
+    valid: Array
 
 
 class Episodes(NamedTuple):
@@ -25,45 +41,70 @@ class Episodes(NamedTuple):
     simulator: State
     observation: Array  # [n, o]
     alive: Array  # [n]
-    returns: Array  # [n]
+    score: Any  # an `Objective` [n, ...]
+    feedback: Feedback  # [n, ...]
+    memory: Any = ()  # [n, ...] of whoever acts
+
+    @property
+    def returns(self) -> Array:
+        """What the episodes are worth so far [n]."""
+        return self.score.worth
 
 
-class Steps(NamedTuple):
-    """T steps of n episodes, [T, n, ...]; `valid` says which were made before the episode ended."""
+Act = Callable[[Any, Array, Feedback, Any], tuple[Array, Any]]
+"""From memory [n, ...], observations [n, o], feedback [n, ...] and a key to scaled actions [n, a] and memory; actions
+are clipped to -1 and 1. The key is None where `play` is given none."""
 
-    observation: Array
-    action: Array  # scaled, as carried out
-    next_observation: Array
-    valid: Array
+
+def acting(policy: Callable[[Array], Array], noise: Array | float | None = None) -> Act:
+    """Acts by a policy without memory, from an observation [o] to a scaled action [a], with Gaussian noise if any."""
+
+    def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
+        del feedback
+        mean = jax.vmap(policy)(observation)
+        return mean if noise is None else mean + noise * jax.random.normal(key, mean.shape), memory
+
+    return act
 
 
 def begin(engine: Engine, contexts: Array, key: Array) -> Episodes:
     """Episodes at their start, one for each context [n, c]."""
-    n = contexts.shape[0]
+    n, family = contexts.shape[0], engine.family
     simulator, observation = engine.reset(jax.random.split(key, n), contexts)
-    return Episodes(simulator, observation, jnp.ones(n, bool), jnp.zeros(n))
+    feedback = Feedback(jnp.zeros((n, family.action.size)), jnp.zeros(n), jnp.ones(n))
+    return Episodes(simulator, observation, jnp.ones(n, bool), objective_of(family).start(n), feedback)
 
 
 def play(
-    engine: Engine, contexts: Array, episodes: Episodes, act: Act, key: Array, steps: int, record: bool = True
-) -> tuple[Episodes, Steps | None]:
+    engine: Engine,
+    contexts: Array,
+    episodes: Episodes,
+    act: Act,
+    key: Array | None,
+    steps: int,
+    record: bool = True,
+) -> tuple[Episodes, Transitions | None]:
     """Goes on for some steps; an episode that has ended stays as it is. Steps are kept when `record` is set."""
     scaler = Scaler.from_box(engine.family.action)
 
-    def step(episodes: Episodes, key: Array) -> tuple[Episodes, Steps | None]:
-        action = jnp.clip(act(episodes.observation, key), -1.0, 1.0)
+    def step(episodes: Episodes, key: Array | None) -> tuple[Episodes, Transitions | None]:
+        action, memory = act(episodes.memory, episodes.observation, episodes.feedback, key)
+        action = jnp.clip(action, -1.0, 1.0)
         simulator, outcome = engine.step(contexts, episodes.simulator, scaler.unscale(action))
         alive = episodes.alive
         following = Episodes(
-            jax.tree.map(lambda new, old: where(alive, new, old), simulator, episodes.simulator),
+            jax.tree.map(partial(where, alive), simulator, episodes.simulator),
             where(alive, outcome.observation, episodes.observation),
             alive & ~outcome.terminated,
-            episodes.returns + jnp.where(alive, outcome.reward, 0.0),
+            episodes.score.add(outcome.reward, alive),
+            Feedback(action, outcome.reward, jnp.zeros_like(episodes.feedback.first)),
+            memory,
         )
-        made = Steps(episodes.observation, action, following.observation, alive)
+        made = Transitions(episodes.observation, action, outcome.reward, following.observation, alive)
         return following, made if record else None
 
-    return jax.lax.scan(step, episodes, jax.random.split(key, steps))
+    keys = None if key is None else jax.random.split(key, steps)
+    return jax.lax.scan(step, episodes, keys, length=steps)
 
 
 def where(condition: Array, a: Array, b: Array) -> Array:
@@ -84,7 +125,7 @@ def subsample(steps: Tree, valid: Array, kept: int, first: int, key: Array) -> T
 
 
 def episode_returns(engine: Engine, contexts: Array, act: Act, key: Array) -> Array:
-    """Returns [n] of whole episodes, one for each context [n, c]."""
+    """What whole episodes are worth [n], one for each context [n, c]."""
     begin_key, play_key = jax.random.split(key)
     episodes = begin(engine, contexts, begin_key)
     return play(engine, contexts, episodes, act, play_key, engine.family.horizon, record=False)[0].returns

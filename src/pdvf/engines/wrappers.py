@@ -7,13 +7,14 @@ the same PPO trains one policy for many; features of the environment, or what ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array, Box
+from pdvf.core.objective import objective_of
 from pdvf.engines.base import Engine
 from pdvf.families.base import Family, Outcome, Split, State
 
@@ -55,6 +56,11 @@ class ExtendedObservation:
     def probe_steps(self) -> int:
         """The family's own."""
         return self.inner.probe_steps
+
+    @property
+    def objective(self) -> Any:
+        """The family's own."""
+        return objective_of(self.inner)
 
     def train(self, seed: int) -> Split:
         """The family's own."""

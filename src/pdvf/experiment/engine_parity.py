@@ -11,7 +11,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array, Scaler
 from pdvf.engines import Engine, MujocoCEngine, make_engine
-from pdvf.engines.rollout import episode_returns
+from pdvf.engines.rollout import acting, episode_returns
 from pdvf.families.base import Family, MujocoFamily
 from pdvf.rl.networks import Actor, make_actor_critic
 
@@ -111,7 +111,7 @@ def _returns(engine: Engine, contexts: np.ndarray, actors: Actor, key: Array, ep
     repeated = jnp.asarray(np.repeat(contexts, episodes, axis=0))
 
     def one(actor: Actor, key: Array) -> Array:
-        return episode_returns(engine, repeated, lambda s, _: jax.vmap(actor)(s), key)
+        return episode_returns(engine, repeated, acting(actor), key)
 
     keys = jax.random.split(key, actors.log_std.shape[0])
     return np.asarray(jax.jit(jax.vmap(one))(actors, keys), np.float64)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from pdvf.core.arrays import Array
+from pdvf.engines.rollout import Feedback, Transitions
 from pdvf.paper.pipeline import Problem
 
 Inputs = Mapping[str, Any]
@@ -22,24 +23,6 @@ class Hidden(NamedTuple):
 
     environment: Array
     context: Array
-
-
-class Feedback(NamedTuple):
-    """What the last step gave: action [a] scaled, reward [], and 1 when no step came before []."""
-
-    action: Array
-    reward: Array
-    first: Array
-
-
-class Transitions(NamedTuple):
-    """The N_d probing steps of one episode, [N_d, ...]; those after its end are not valid."""
-
-    observation: Array
-    action: Array  # scaled
-    reward: Array
-    next_observation: Array
-    valid: Array
 
 
 class Agent(Protocol):

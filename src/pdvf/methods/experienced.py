@@ -21,10 +21,11 @@ import jax.numpy as jnp
 
 from pdvf.config import PlusOptions
 from pdvf.core.arrays import Array
+from pdvf.core.objective import objective_of
 from pdvf.families.base import GuardedFamily
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Transitions, agent_artefact
 from pdvf.methods.brace import brace
-from pdvf.methods.multitask_ppo import infer, probed_embeddings
+from pdvf.methods.multitask_ppo import probed_embeddings
 from pdvf.methods.recognise import recognise
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.pipeline import Problem, finished_policies, transfer
@@ -61,7 +62,7 @@ class Experienced(eqx.Module):
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
         """Expects of each policy what it did in training environments with a z_d nearby, and takes the best."""
-        expected = posterior_mean(self.returns, self.z_d, infer(self.body, transitions), self.kernel) - self.excess
+        expected = posterior_mean(self.returns, self.z_d, self.body.infer(transitions), self.kernel) - self.excess
         best = jnp.argmax(expected)
         if self.options.generalist:  # the last of the policies, which has probed and is not left lightly
             leave = expected[best] > self.options.patience * jnp.maximum(expected[-1], 0.0)
@@ -79,14 +80,14 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Plays the finished policies; nothing is learned."""
     adapter: Adapter = inputs["adapter"]
     options, seeds = problem.config.plus, adapter.train_z_d.shape[0]
-    contexts = jnp.asarray(problem.contexts)
+    contexts, summary = jnp.asarray(problem.contexts), objective_of(problem.engine.family).summary
 
     @jax.jit
     def play(actors: Actor) -> Array:
-        """Mean returns [K, E]."""
+        """What their episodes are worth together [K, E]."""
         many = jnp.repeat(contexts, options.episodes, axis=0)
         played = transfer(problem.engine, many, actors, key)
-        return jnp.mean(played.reshape(played.shape[0], contexts.shape[0], options.episodes), axis=-1)
+        return summary(played.reshape(played.shape[0], contexts.shape[0], options.episodes), -1)
 
     def make() -> Experienced:
         actors, body, z_d = finished_policies(inputs["policies"]), adapter.body, adapter.train_z_d

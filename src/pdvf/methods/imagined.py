@@ -25,7 +25,6 @@ from pdvf.methods.base import Feedback, Hidden, Inputs, Transitions, agent_artef
 from pdvf.methods.imagine import model
 from pdvf.methods.imagine.model import AffineDynamics, Evidence
 from pdvf.methods.imagine.plan import candidates, hill_climb, imagine
-from pdvf.methods.multitask_ppo import infer
 from pdvf.methods.pdvf import EmbeddingAgent
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.pipeline import Problem
@@ -68,7 +67,7 @@ class ImaginingAgent(EmbeddingAgent):
 
     def adapt(self, memory: ImaginationMemory, transitions: Transitions) -> ImaginationMemory:
         """Imagines the rest of the episode for W's favourites and takes the best."""
-        z_d = infer(self.adapter.body, transitions)
+        z_d = self.adapter.body.infer(transitions)
         matrix = self.adapter.matrix(memory.s0, z_d)
         optimal, _ = optimal_policy_embedding(matrix)
         value = jnp.einsum("ni,ij,nj->n", self.candidates, matrix, self.candidates)

@@ -182,7 +182,7 @@ class DynamicsConditioned(eqx.Module):
 
     def adapt(self, memory: Probing, transitions: Transitions) -> Probing:
         """Infers z_d."""
-        return Probing(infer(self.body, transitions), jnp.ones_like(memory.known))
+        return Probing(self.body.infer(transitions), jnp.ones_like(memory.known))
 
 
 class NearestPolicy(eqx.Module):
@@ -205,13 +205,7 @@ class NearestPolicy(eqx.Module):
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
         """Finds the nearest."""
-        return nearest(infer(self.body, transitions)[None], self.centres)[0].astype(memory.dtype)
-
-
-def infer(body: Body, transitions: Transitions) -> Array:
-    """z_d [d] from the probing steps of one episode."""
-    t = transitions
-    return body.dynamics.encode(t.observation, t.action, t.next_observation, t.valid)
+        return nearest(self.body.infer(transitions)[None], self.centres)[0].astype(memory.dtype)
 
 
 def bodies(problem: Problem, inputs: Inputs) -> Body:

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
+from pdvf.core.objective import objective_of
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.methods.multitask_ppo import NearestPolicy, Unconditioned, infer
+from pdvf.methods.multitask_ppo import NearestPolicy, Unconditioned
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.pipeline import Problem, Supervised, best_policy, transfer
 from pdvf.rl.networks import Actor
@@ -56,7 +57,7 @@ class ValueFunction(EmbeddingAgent):
 
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
         """Infers z_d and takes the optimal policy embedding."""
-        z_d = infer(self.adapter.body, transitions)
+        z_d = self.adapter.body.infer(transitions)
         z_pi, _ = self.adapter.choose(memory.s0, z_d)
         return Choice(memory.s0, self.sign * z_pi, jnp.ones_like(memory.chosen))
 
@@ -133,7 +134,8 @@ def train_nn(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
         contexts = jnp.asarray(problem.contexts)
 
         def own(actors: Actor, context: Array, key: Array) -> Array:
-            return jnp.mean(transfer(problem.engine, jnp.tile(context, (episodes, 1)), actors, key), axis=-1)
+            played = transfer(problem.engine, jnp.tile(context, (episodes, 1)), actors, key)
+            return objective_of(problem.engine.family).summary(played, -1)
 
         returns = jax.jit(jax.vmap(own))(finished, contexts, jax.random.split(key, contexts.shape[0]))
         best = jnp.argmax(returns, axis=-1)

@@ -7,52 +7,36 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pdvf.core.arrays import Array, Scaler
+from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import Episodes, begin, where
-from pdvf.methods.base import Agent, Feedback, Hidden, Transitions
+from pdvf.engines.rollout import Act, Episodes, begin, play
+from pdvf.methods.base import Agent, Hidden
 
 
-def play(engine: Engine, agent: Agent, contexts: Array, hidden: Hidden | None, key: Array) -> Array:
-    """Returns [n] of one episode of an agent in each context [n, c]; probing steps count.
+def begin_agent(engine: Engine, agent: Agent, contexts: Array, hidden: Hidden | None, key: Array) -> Episodes:
+    """Episodes of an agent at their start, one in each context [n, c].
 
     `hidden` [n, ...] reaches the agent, if it is given; `contexts` reach the simulator alone. The key decides how
     episodes start, so with the same key every method meets the same starts.
     """
     episodes = begin(engine, contexts, key)
-    n, probe_steps, family = contexts.shape[0], engine.family.probe_steps, engine.family
-    in_axes = (0, None) if hidden is None else (0, 0)
-    memory = jax.vmap(agent.begin_episode, in_axes=in_axes)(episodes.observation, hidden)
-    feedback = Feedback(jnp.zeros((n, family.action.size)), jnp.zeros(n), jnp.ones(n))
-    carry = (episodes, memory, feedback)
-    carry, probed = _steps(engine, agent, contexts, carry, probe_steps, record=True)
+    return episodes._replace(memory=jax.vmap(agent.begin_episode)(episodes.observation, hidden))
+
+
+def acting_agent(agent: Agent) -> Act:
+    """Acts as the agent does in every episode."""
+    return lambda memory, observation, feedback, key: jax.vmap(agent.act)(memory, observation, feedback)
+
+
+def play_agent(engine: Engine, agent: Agent, contexts: Array, hidden: Hidden | None, key: Array) -> Array:
+    """Returns [n] of one episode of an agent in each context [n, c]; probing steps count."""
+    probe_steps, act = engine.family.probe_steps, acting_agent(agent)
+    episodes = begin_agent(engine, agent, contexts, hidden, key)
+    episodes, probed = play(engine, contexts, episodes, act, None, probe_steps)
     transitions = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), probed)
-    carry = (carry[0], jax.vmap(agent.adapt)(carry[1], transitions), carry[2])
-    carry, _ = _steps(engine, agent, contexts, carry, family.horizon - probe_steps, record=False)
-    return carry[0].returns
-
-
-def _steps(engine: Engine, agent: Agent, contexts: Array, carry: Any, steps: int, record: bool) -> tuple[Any, Any]:
-    """Goes on for some steps; an episode that has ended stays as it is."""
-    scaler = Scaler.from_box(engine.family.action)
-
-    def step(carry, _):
-        episodes, memory, feedback = carry
-        action, memory = jax.vmap(agent.act)(memory, episodes.observation, feedback)
-        action = jnp.clip(action, -1.0, 1.0)
-        simulator, outcome = engine.step(contexts, episodes.simulator, scaler.unscale(action))
-        alive = episodes.alive
-        following = Episodes(
-            jax.tree.map(lambda new, old: where(alive, new, old), simulator, episodes.simulator),
-            where(alive, outcome.observation, episodes.observation),
-            alive & ~outcome.terminated,
-            episodes.returns + jnp.where(alive, outcome.reward, 0.0),
-        )
-        made = Transitions(episodes.observation, action, outcome.reward, following.observation, alive)
-        feedback = Feedback(action, outcome.reward, jnp.zeros_like(feedback.first))
-        return (following, memory, feedback), made if record else None
-
-    return jax.lax.scan(step, carry, None, length=steps)
+    episodes = episodes._replace(memory=jax.vmap(agent.adapt)(episodes.memory, transitions))
+    rest = engine.family.horizon - probe_steps
+    return play(engine, contexts, episodes, act, None, rest, record=False)[0].returns
 
 
 def play_everywhere(
@@ -64,7 +48,7 @@ def play_everywhere(
     hidden = Hidden(environments, contexts) if privileged else None
 
     def returns(agents: Any) -> Array:
-        played = jax.vmap(lambda agent: play(engine, agent, contexts, hidden, key))(agents)
+        played = jax.vmap(lambda agent: play_agent(engine, agent, contexts, hidden, key))(agents)
         return played.reshape(played.shape[0], everywhere.shape[0], episodes)
 
     honest = returns(agents)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array, Scaler
-from pdvf.engines.rollout import begin, play
+from pdvf.engines.rollout import acting, begin, play
 from pdvf.methods.brace import holding
 from pdvf.paper.problem import Problem
 from pdvf.rl.networks import Actor
@@ -58,9 +58,7 @@ def recognise(problem: Problem, actor: Actor, key: Array) -> tuple[Actor, Discri
 
     begin_key, play_key = jax.random.split(key)
     first = begin(engine, contexts, begin_key)
-    last, _ = play(
-        engine, contexts, first, lambda s, _: jax.vmap(still)(s), play_key, engine.family.probe_steps, record=False
-    )
+    last, _ = play(engine, contexts, first, acting(still), play_key, engine.family.probe_steps, record=False)
     seen = _features(first.observation, last.observation).reshape(count, EPISODES, -1)
     size = seen.shape[-1]
     dimensions = min(count - 1, size)

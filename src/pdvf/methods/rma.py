@@ -18,9 +18,10 @@ from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array, Scaler
 from pdvf.core.devices import shard_over_devices
 from pdvf.core.networks import FeedForward
-from pdvf.engines.rollout import Steps, begin, play
+from pdvf.engines.rollout import play
 from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
 from pdvf.methods.multitask_ppo import ContextConditioned, context_features
+from pdvf.methods.play import acting_agent, begin_agent
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Actor
 
@@ -101,7 +102,7 @@ class Regression(NamedTuple):
     """The training under way, for one seed."""
 
     fit: fit.Fit[Estimator]
-    rounds: Steps  # [R, n, T, ...] every round so far
+    rounds: Transitions  # [R, n, T, ...] every round so far
     filled: Array  # [] rounds
 
 
@@ -131,7 +132,7 @@ class EstimatorTraining:
     def _start(self, oracle: ContextConditioned, key: Array) -> Regression:
         play_key, each_key, together_key, fit_key = jax.random.split(key, 4)
         truth = self._truth(oracle)
-        steps = self._play(oracle, lambda history: truth, play_key)
+        steps = self._play(oracle, play_key)
         weight = steps.valid.astype(jnp.float32)
         o, a, h = steps.observation.shape[-1], steps.action.shape[-1], self.problem.config.ppo.hidden
         model = Estimator(
@@ -160,7 +161,8 @@ class EstimatorTraining:
             updates = self.problem.config.baselines.estimation_updates
             trained, metrics = fit.advance(state.fit, self._optimiser, loss, loss, updates)
             play_key = jax.random.fold_in(key, state.filled)
-            steps = self._play(oracle, jax.vmap(lambda h: trained.model(*h)), play_key)
+            agent = OnlineAgent(oracle.actor, trained.model, self.problem.config.baselines.history)
+            steps = self._play(agent, play_key)
             at = jnp.minimum(state.filled, self.stages - 1)
             last = state.filled >= self.stages
             rounds = jax.tree.map(
@@ -175,37 +177,21 @@ class EstimatorTraining:
         names = self.problem.engine.family.context_names
         return (context_features(names, self._contexts) - oracle.centre) / oracle.width
 
-    def _play(self, oracle: ContextConditioned, estimate: Any, key: Array) -> Steps:
-        """Steps [n, T, ...] of the Oracle's policy, with its exploration noise, given features by `estimate`."""
+    def _play(self, agent: ContextConditioned | OnlineAgent, key: Array) -> Transitions:
+        """Steps [n, T, ...] of an agent with its policy's exploration noise; it is told the context."""
         begin_key, play_key = jax.random.split(key)
-        engine, contexts, length = self.problem.engine, self._contexts, self.problem.config.baselines.history
-        started = begin(engine, contexts, begin_key)
-        n, o, a = contexts.shape[0], started.observation.shape[-1], engine.family.action.size
-        empty = Steps(
-            jnp.zeros((n, length, o)),
-            jnp.zeros((n, length, a)),
-            jnp.zeros((n, length, o)),
-            jnp.zeros((n, length), bool),
-        )
+        engine, contexts, own = self.problem.engine, self._contexts, acting_agent(agent)
+        started = begin_agent(engine, agent, contexts, Hidden(jnp.arange(contexts.shape[0]), contexts), begin_key)
 
-        def step(carry, key: Array):
-            episodes, history = carry
-            feature = estimate(history)
+        def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
+            (noise_key,) = jax.random.split(key, 1)
+            mean, memory = own(memory, observation, feedback, None)
+            return mean + jnp.exp(agent.actor.log_std) * jax.random.normal(noise_key, mean.shape), memory
 
-            def act(observation: Array, noise_key: Array) -> Array:
-                mean = jax.vmap(oracle.actor)(jnp.concatenate([observation, feature], axis=-1))
-                return mean + jnp.exp(oracle.actor.log_std) * jax.random.normal(noise_key, mean.shape)
+        _, steps = play(engine, contexts, started, act, play_key, engine.family.horizon)
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), steps)
 
-            episodes, made = play(engine, contexts, episodes, act, key, 1)
-            assert made is not None
-            row = jax.tree.map(lambda x: x[0], made)
-            history = jax.tree.map(lambda old, new: jnp.concatenate([old[:, 1:], new[:, None]], axis=1), history, row)
-            return (episodes, history), row
-
-        _, rows = jax.lax.scan(step, (started, empty), jax.random.split(play_key, engine.family.horizon))
-        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rows)
-
-    def _loss(self, model: Estimator, rounds: Steps, filled: Array, truth: Array, key: Array) -> Array:
+    def _loss(self, model: Estimator, rounds: Transitions, filled: Array, truth: Array, key: Array) -> Array:
         """Squared error of the estimate from random windows of random episodes."""
         length = self.problem.config.baselines.history
         round_key, episode_key, end_key = jax.random.split(key, 3)
@@ -217,8 +203,9 @@ class EstimatorTraining:
         def one(r: Array, n: Array, end: Array) -> Array:
             at = end - length + jnp.arange(length)
             window = jax.tree.map(lambda x: x[r, n, jnp.maximum(at, 0)], rounds)
-            seen = window._replace(valid=window.valid & (at >= 0))
-            return jnp.sum((model(*seen) - truth[n]) ** 2)
+            valid = window.valid & (at >= 0)
+            estimate = model(window.observation, window.action, window.next_observation, valid)
+            return jnp.sum((estimate - truth[n]) ** 2)
 
         return jnp.mean(jax.vmap(one)(r, n, end))
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import Steps
+from pdvf.engines.rollout import Transitions
 from pdvf.paper.aggregate import ReturnScale
 from pdvf.paper.prober import Body, Probed
 from pdvf.paper.quadratic import QuadraticValue, mean_matrices, optimal_policy_embedding
@@ -84,7 +84,7 @@ class Adaptation(NamedTuple):
     predicted: Array  # [n]
     z_d: Array  # [n, d]
     z_pi: Array  # [n, e]
-    steps: Steps  # [T, n, ...]
+    steps: Transitions  # [T, n, ...]
 
 
 def adapt_episodes(
@@ -95,5 +95,5 @@ def adapt_episodes(
     z_pi, predicted = selector(adapter, probed)
     returns, rest = adapter.body.finish(engine, contexts, probed, z_pi, play_key, record=True)
     assert rest is not None
-    steps = Steps(*(jnp.concatenate([a, b]) for a, b in zip(probed.steps, rest, strict=True)))
+    steps = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), probed.steps, rest)
     return Adaptation(returns, predicted, probed.z_d, z_pi, steps)

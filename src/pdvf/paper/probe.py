@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
-from pdvf.engines.rollout import Episodes, begin, play
+from pdvf.core.objective import objective_of
+from pdvf.engines.rollout import Episodes, acting, begin, play
 from pdvf.families.base import GuardedFamily
 from pdvf.paper.problem import Problem, finished_policies, transfer
 from pdvf.rl.networks import Actor
@@ -37,7 +38,7 @@ def probe_policy(problem: Problem, policies: Actor) -> Actor:
         returns = _returns(problem, finished)
         lost = lost_beginnings(problem, finished, jnp.mean(returns))
         safe = lost <= jnp.min(lost) + TOLERATED
-        mean = jnp.mean(returns, axis=1)
+        mean = objective_of(problem.engine.family).summary(returns, 1)
         best = jnp.argmax(mean)
 
         def among_the_safe() -> Array:
@@ -57,7 +58,7 @@ def best_policy(problem: Problem, policies: Actor) -> Actor:
     @compiled
     def choose(policies: Actor) -> Actor:
         finished = finished_policies(policies)
-        best = jnp.argmax(jnp.mean(_returns(problem, finished), axis=1))
+        best = jnp.argmax(objective_of(problem.engine.family).summary(_returns(problem, finished), 1))
         return jax.tree.map(lambda x: x[best], finished)
 
     return choose(policies)
@@ -75,7 +76,7 @@ def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
     def one(actor: Actor, key: Array) -> Array:
         begin_key, play_key = jax.random.split(key)
         episodes = begin(engine, contexts, begin_key)
-        episodes, _ = play(engine, contexts, episodes, lambda s, _: jax.vmap(actor)(s), play_key, steps, record=False)
+        episodes, _ = play(engine, contexts, episodes, acting(actor), play_key, steps, record=False)
         return jnp.mean(~episodes.alive & (episodes.returns < usual))
 
     return jax.vmap(one)(actors, jax.random.split(problem.key(10), actors.log_std.shape[0]))
@@ -98,7 +99,7 @@ def first_danger(problem: Problem, probe: Actor, actor: Actor, key: Array, episo
     danger = jax.vmap(jax.vmap(family.danger))
 
     def go_on(playing: Episodes, policy: Actor, steps: int, key: Array) -> tuple[Episodes, Array]:
-        playing, made = play(engine, contexts, playing, lambda s, _: jax.vmap(policy)(s), key, steps)
+        playing, made = play(engine, contexts, playing, acting(policy), key, steps)
         assert made is not None
         return playing, jnp.max(jnp.where(made.valid, danger(made.next_observation), 0.0), axis=0, initial=0.0)
 

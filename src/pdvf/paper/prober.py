@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import Episodes, Steps, begin, play
+from pdvf.engines.rollout import Episodes, Feedback, Transitions, acting, begin, play
 from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyDecoder
 from pdvf.rl.networks import Actor
@@ -22,7 +22,7 @@ class Probed(NamedTuple):
     episodes: Episodes
     s0: Array  # [n, o]
     z_d: Array  # [n, d]
-    steps: Steps  # [N_d, n, ...]
+    steps: Transitions  # [N_d, n, ...]
 
 
 class Scores(NamedTuple):
@@ -42,32 +42,28 @@ class Body(eqx.Module):
     dynamics: DynamicsAutoencoder
     decoder: PolicyDecoder
 
-    def begin(self, engine: Engine, contexts: Array, key: Array, noise: float = 0.0) -> Probed:
+    def begin(self, engine: Engine, contexts: Array, key: Array, noise: float | None = None) -> Probed:
         """Starts an episode for each context [n, c] and spends its first N_d steps on probing."""
         begin_key, play_key = jax.random.split(key)
         episodes = begin(engine, contexts, begin_key)
         s0 = episodes.observation
-
-        def act(observation: Array, key: Array) -> Array:
-            mean = jax.vmap(self.probe)(observation)
-            return mean + noise * jax.random.normal(key, mean.shape)
-
+        act = acting(self.probe, noise)
         episodes, steps = play(engine, contexts, episodes, act, play_key, engine.family.probe_steps)
         assert steps is not None
-        return Probed(episodes, s0, self.infer(steps), steps)
+        return Probed(episodes, s0, jax.vmap(self.infer, in_axes=1)(steps), steps)
 
-    def infer(self, steps: Steps) -> Array:
-        """z_d [n, d] from probing steps [N_d, n, ...]."""
-        s, a, following, valid = (jnp.moveaxis(x, 0, 1) for x in steps)
-        return jax.vmap(self.dynamics.encode)(s, a, following, valid)
+    def infer(self, steps: Transitions) -> Array:
+        """z_d [d] from the probing steps [N_d, ...] of one episode."""
+        return self.dynamics.encode(steps.observation, steps.action, steps.next_observation, steps.valid)
 
     def finish(
         self, engine: Engine, contexts: Array, probed: Probed, z_pi: Array, key: Array, record: bool = False
-    ) -> tuple[Array, Steps | None]:
+    ) -> tuple[Array, Transitions | None]:
         """Plays on as z_pi [n, e] until the end: returns [n] with the probing steps counted in, and the steps."""
 
-        def act(observation: Array, _: Array) -> Array:
-            return jax.vmap(self.decoder)(observation, z_pi)
+        def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
+            del feedback, key
+            return jax.vmap(self.decoder)(observation, z_pi), memory
 
         steps = engine.family.horizon - engine.family.probe_steps
         episodes, made = play(engine, contexts, probed.episodes, act, key, steps, record)

@@ -12,7 +12,7 @@ import numpy as np
 from pdvf.config import Config
 from pdvf.core.arrays import Array
 from pdvf.engines import Engine, make_engine
-from pdvf.engines.rollout import episode_returns
+from pdvf.engines.rollout import acting, episode_returns
 from pdvf.families import make_family
 from pdvf.rl.networks import Actor
 
@@ -70,6 +70,6 @@ def transfer(engine: Engine, contexts: Array, actors: Actor, key: Array) -> Arra
     """Returns [P, E] of policies [P, ...] without noise in contexts [E, c]."""
 
     def one(actor: Actor, key: Array) -> Array:
-        return episode_returns(engine, contexts, lambda s, _: jax.vmap(actor)(s), key)
+        return episode_returns(engine, contexts, acting(actor), key)
 
     return jax.vmap(one)(actors, jax.random.split(key, actors.log_std.shape[0]))

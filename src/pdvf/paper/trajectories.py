@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import begin, play, subsample
+from pdvf.engines.rollout import acting, begin, play, subsample
 from pdvf.rl.networks import Actor
 
 
@@ -36,12 +36,8 @@ def collect(engine: Engine, contexts: Array, episodes: int, kept: int, actor: Ac
     begin_key, play_key = jax.random.split(key)
     flat = jnp.repeat(contexts, episodes, axis=0)
 
-    def act(observation: Array, key: Array) -> Array:
-        mean = jax.vmap(actor)(observation)
-        return mean + jnp.exp(actor.log_std) * jax.random.normal(key, mean.shape)
-
-    started = begin(engine, flat, begin_key)
-    ended, steps = play(engine, flat, started, act, play_key, engine.family.horizon)
+    act = acting(actor, jnp.exp(actor.log_std))
+    ended, steps = play(engine, flat, begin(engine, flat, begin_key), act, play_key, engine.family.horizon)
     assert steps is not None
     if kept:
         steps = subsample(steps, steps.valid, kept, engine.family.probe_steps, jax.random.fold_in(play_key, 1))

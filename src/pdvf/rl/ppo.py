@@ -17,6 +17,7 @@ import optax
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array, Box, Scaler
+from pdvf.core.objective import objective_of
 from pdvf.core.running_stats import RunningMeanStd, discounted_returns, update_stats
 from pdvf.engines.base import Engine
 from pdvf.engines.rollout import where
@@ -38,7 +39,7 @@ class TrainState(NamedTuple):
     inputs: Array  # [n, i] what the networks see next
     carry: tuple[Any, Any]  # [n, ...] of actor and critic
     time: Array  # [n] steps made in the episode under way
-    returns: Array  # [n] return of the episode under way
+    score: Any  # [n, ...] an `Objective`: what the episode under way has earned
     key: Array
     update: Array  # [] updates made
     discounted: Array  # [n] discounted return so far, for the scale of rewards
@@ -86,7 +87,7 @@ def initialise(
         jax.vmap(actor.inputs)(observation, jnp.zeros((n, family.action.size)), zeros, jnp.ones(n)),
         carry,
         time,
-        zeros,
+        objective_of(family).start(n),
         key,
         jnp.zeros((), jnp.int32),
         zeros,
@@ -144,25 +145,25 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
     noise_key, reset_key = jax.random.split(key)
     noise = jax.random.normal(noise_key, (options.rollout, n, engine.family.action.size))
     reset_keys = jax.random.split(reset_key, options.rollout)
-    see = jax.vmap(state.actor.inputs)
+    see, unscored = jax.vmap(state.actor.inputs), objective_of(engine.family).start(n)
 
     def step(carry, row):
-        (simulator, inputs, time, returns), memory = carry
+        (simulator, inputs, time, score), memory = carry
         noise_t, reset_key_t = row
         mean, memory = jax.vmap(state.actor.step)(memory, inputs)
         action = mean + std * noise_t
         clipped = jnp.clip(action, -1, 1)
         simulator, outcome = engine.step(contexts, simulator, action_scaler.unscale(clipped))
-        time, returns = time + 1, returns + outcome.reward
+        time, score = time + 1, score.add(outcome.reward, True)
         stopped = outcome.terminated | (time >= horizon)
         following = see(outcome.observation, clipped, outcome.reward, zeros)
         fresh, observation = engine.reset(jax.random.split(reset_key_t, n), contexts)
-        again = (fresh, see(observation, jnp.zeros_like(clipped), zeros, zeros + 1.0), zeros.astype(jnp.int32), zeros)
-        carry = jax.tree.map(partial(where, stopped), again, (simulator, following, time, returns)), memory
+        again = (fresh, see(observation, jnp.zeros_like(clipped), zeros, zeros + 1.0), jnp.zeros_like(time), unscored)
+        carry = jax.tree.map(partial(where, stopped), again, (simulator, following, time, score)), memory
         terminated, stopped = outcome.terminated.astype(jnp.float32), stopped.astype(jnp.float32)
-        return carry, (inputs, action, following, outcome.reward, terminated, stopped, returns)
+        return carry, (inputs, action, following, outcome.reward, terminated, stopped, score.worth)
 
-    carry = ((state.simulator, state.inputs, state.time, state.returns), state.carry[0])
+    carry = ((state.simulator, state.inputs, state.time, state.score), state.carry[0])
     carry, rows = jax.lax.scan(step, carry, (noise, reset_keys))
     inputs, action, following, reward, terminated, stopped, returns = rows
     if options.normalise_rewards:
@@ -178,9 +179,9 @@ def _collect(engine: Engine, options: PPOOptions, context: Array, state: TrainSt
     log_prob = log_density(mean, state.actor.log_std, action)
     batch = Batch(state.carry, *_sequences(state.carry, (inputs, action, log_prob, advantage, advantage + values)))
     episodes = jnp.sum(stopped)
-    (simulator, inputs, time, running), actor_carry = carry
+    (simulator, inputs, time, score), actor_carry = carry
     last = actor_carry, jax.tree.map(lambda x: x[-1], memory)
-    state = state._replace(simulator=simulator, inputs=inputs, carry=last, time=time, returns=running)
+    state = state._replace(simulator=simulator, inputs=inputs, carry=last, time=time, score=score)
     return state, batch, jnp.sum(returns * stopped) / episodes, episodes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.core.networks import unit
+from pdvf.core.objective import objective_of
 from pdvf.families.base import ImaginableFamily
 from pdvf.methods.imagine.model import AffineDynamics
 from pdvf.paper.aggregate import between
@@ -50,22 +52,24 @@ def imagine(
     time: Array | int,
     steps: int,
 ) -> Array:
-    """Imagined return [] of playing on as z_pi [e] from an observation [o]: mean over models [M, ...] with z [M, k].
+    """Imagined return [] of playing on as z_pi [e] from an observation [o]: over models [M, ...] with z [M, k].
 
     Rewards and the end of an episode are the task's own, told from observations.
     """
     count = z.shape[0]
 
-    def step(carry: tuple[Array, Array], t: Array):
-        states, alive = carry  # [M, o], [M]
+    objective = objective_of(family)
+
+    def step(carry: tuple[Array, Array, Any], t: Array):
+        states, alive, score = carry  # [M, ...]
         action = jnp.clip(jax.vmap(decoder, in_axes=(0, None))(states, z_pi), -1.0, 1.0)
         following = eqx.filter_vmap(lambda model, s, a, z: model.step(s, a, z))(models, states, action, z)
         reward, ended = jax.vmap(family.reward_and_done, in_axes=(0, 0, 0, None))(
             states, action, following, time + t + 1
         )
         following = jnp.where(alive[:, None], following, states)
-        return (following, alive & ~ended), jnp.where(alive, reward, 0.0)
+        return (following, alive & ~ended, score.add(reward, alive)), None
 
-    begin = (jnp.tile(observation, (count, 1)), jnp.ones(count, bool))
-    _, rewards = jax.lax.scan(step, begin, jnp.arange(steps))
-    return jnp.mean(jnp.sum(rewards, axis=0))
+    begin = (jnp.tile(observation, (count, 1)), jnp.ones(count, bool), objective.start(count))
+    (_, _, score), _ = jax.lax.scan(step, begin, jnp.arange(steps))
+    return objective.summary(score.worth, 0)
