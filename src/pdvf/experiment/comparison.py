@@ -31,6 +31,7 @@ from pdvf.experiment.stages import finished, run_phase
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, agent_artefact, play_everywhere
 from pdvf.paper.pipeline import AXES, Problem, Row, artefact_shapes, return_rows
+from pdvf.paper.problem import Stream
 
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 
@@ -133,7 +134,7 @@ def play_method(
 
 def method_key(problem: Problem, method: Method) -> Array:
     """A method's own key: it does not depend on which other methods are compared."""
-    return jax.random.fold_in(problem.key(8), zlib.crc32(method.name.encode()))
+    return jax.random.fold_in(problem.key(Stream.METHODS), zlib.crc32(method.name.encode()))
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Playing:
             other = None if method.mirror is None else method.mirror(agents)
             return play_everywhere(problem.engine, agents, self.contexts, episodes, method.privileged, key, other)
 
-        played = shard_over_devices(returns)(problem.key(9), self.agents)
+        played = shard_over_devices(returns)(problem.key(Stream.COMPARISON), self.agents)
         train = problem.contexts.shape[0]
         honest = played["honest"]
         return played, {"train": jnp.mean(honest[:, :train]), "test": jnp.mean(honest[:, train:])}
