@@ -28,6 +28,7 @@ from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, play_everywhere
 from pdvf.methods.base import RETURNS, returns_artefact
 from pdvf.paper.pipeline import AXES, Problem
+from pdvf.paper.problem import Stream
 
 COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 
@@ -74,7 +75,7 @@ def _from_file(path: Path) -> list[Method]:
 
 def method_key(problem: Problem, method: Method) -> Array:
     """A method's own key: it does not depend on which other methods are compared."""
-    return jax.random.fold_in(problem.key(8), zlib.crc32(method.name.encode()))
+    return jax.random.fold_in(problem.key(Stream.METHODS), zlib.crc32(method.name.encode()))
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Playing:
             other = None if method.mirror is None else method.mirror(agents)
             return play_everywhere(problem.engine, agents, problem.judged, episodes, method.privileged, key, other)
 
-        played = shard_over_devices(returns)(problem.key(9), self.agents)
+        played = shard_over_devices(returns)(problem.key(Stream.COMPARISON), self.agents)
         train = problem.contexts.shape[0]
         honest = played["honest"]
         return played, {"train": jnp.mean(honest[:, :train]), "test": jnp.mean(honest[:, train:])}

@@ -11,7 +11,7 @@ from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
 from pdvf.paper.adapter import Adaptation, Adapter, ClosedForm, adapt_episodes
 from pdvf.paper.policy import PolicyAutoencoder, encode_episode
-from pdvf.paper.problem import Problem, transfer
+from pdvf.paper.problem import Problem, Stream, transfer
 from pdvf.paper.trajectories import collect
 from pdvf.rl.networks import Actor
 
@@ -69,7 +69,7 @@ class Evaluation:
     def _play(self, policies: Actor, upper_bound: Actor, policy: PolicyAutoencoder, adapter: Adapter):
         engine, everywhere = self.problem.engine, self.problem.everywhere
         train, episodes = self.problem.contexts.shape[0], self.problem.config.evaluate.episodes
-        keys = jax.random.split(self.problem.key(7), 6)
+        keys = jax.random.split(self.problem.key(Stream.EVALUATION), 6)
         finished = jax.tree.map(lambda a, b: jnp.concatenate([a[-1], b]), policies, upper_bound)  # [E, seeds, ...]
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), finished)
         contexts = jnp.repeat(everywhere, episodes, axis=0)

@@ -12,7 +12,7 @@ from pdvf.core.devices import compiled
 from pdvf.core.objective import objective_of
 from pdvf.engines.rollout import Episodes, acting, begin, play
 from pdvf.families.base import GuardedFamily
-from pdvf.paper.problem import Problem, finished_policies, transfer
+from pdvf.paper.problem import Problem, Stream, finished_policies, transfer
 from pdvf.rl.networks import Actor
 
 EPISODES = 16
@@ -79,12 +79,12 @@ def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
         episodes, _ = play(engine, contexts, episodes, acting(actor), play_key, steps, record=False)
         return jnp.mean(~episodes.alive & (episodes.returns < usual))
 
-    return jax.vmap(one)(actors, jax.random.split(problem.key(10), actors.log_std.shape[0]))
+    return jax.vmap(one)(actors, jax.random.split(problem.key(Stream.LOST_BEGINNINGS), actors.log_std.shape[0]))
 
 
 def dangers(problem: Problem, actors: Actor) -> Array:
     """How near [P] to the end of the task policies [P, ...] come in their first steps, on average and at the worst."""
-    keys = jax.random.split(problem.key(11), actors.log_std.shape[0])
+    keys = jax.random.split(problem.key(Stream.DANGERS), actors.log_std.shape[0])
     return jax.vmap(lambda actor, key: first_danger(problem, actor, actor, key))(actors, keys)
 
 
@@ -113,4 +113,4 @@ def first_danger(problem: Problem, probe: Actor, actor: Actor, key: Array, episo
 
 
 def _returns(problem: Problem, finished: Actor) -> Array:
-    return transfer(problem.engine, problem.contexts, finished, problem.key(5))
+    return transfer(problem.engine, problem.contexts, finished, problem.key(Stream.TRANSFER))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum, unique
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,24 @@ from pdvf.families import make_family
 from pdvf.rl.networks import Actor
 
 PROBE_NOISE = 0.3  # of the largest action, while W is trained; test episodes are probed without noise
+
+
+@unique
+class Stream(IntEnum):
+    """What a run needs random numbers for. A number is never used for anything else: trained artefacts hang on it."""
+
+    POLICIES = 1
+    MINIBATCHES = 2
+    TRAJECTORIES = 3
+    AUTOENCODERS = 4
+    TRANSFER = 5
+    SUPERVISED = 6
+    EVALUATION = 7
+    VALUE_MEMBERS = 8
+    COMPARISON = 9
+    LOST_BEGINNINGS = 10
+    DANGERS = 11
+    METHODS = 12
 
 
 @dataclass(frozen=True)
@@ -47,13 +66,13 @@ class Problem:
         """Contexts that methods are evaluated in, those for training first."""
         return self.everywhere
 
-    def key(self, phase: int) -> Array:
-        """The random key of a phase."""
-        return jax.random.fold_in(jax.random.key(self.config.seed), phase)
+    def key(self, stream: Stream) -> Array:
+        """The random key of a stream."""
+        return jax.random.fold_in(jax.random.key(self.config.seed), stream)
 
-    def model_keys(self, phase: int) -> Array:
+    def model_keys(self, stream: Stream) -> Array:
         """One key for each model seed [S]."""
-        return jax.random.split(self.key(phase), self.config.model_seeds)
+        return jax.random.split(self.key(stream), self.config.model_seeds)
 
 
 def flat_policies(policies: Actor) -> Actor:

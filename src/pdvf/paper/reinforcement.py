@@ -12,7 +12,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled, shard_over_devices
-from pdvf.paper.problem import Problem
+from pdvf.paper.problem import Problem, Stream
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor
 
@@ -48,14 +48,14 @@ class ReinforcementLearning:
     def start(self) -> Ensemble:
         """Untrained policies."""
         engine, options = self.problem.engine, self.problem.config.ppo
-        keys = jax.random.split(self.problem.key(1), self.contexts.shape[0])
+        keys = jax.random.split(self.problem.key(Stream.POLICIES), self.contexts.shape[0])
         fresh = compiled(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
         state = fresh(self.contexts, keys)
         return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
 
     def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Array]]:
         """All policies learn until the next checkpoint."""
-        shuffle = jax.random.fold_in(self.problem.key(2), stage)
+        shuffle = jax.random.fold_in(self.problem.key(Stream.MINIBATCHES), stage)
         state, metrics = self._train(shuffle, (self.contexts, ensemble.state))
         kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), ensemble.kept, state.actor)
         shaped = metrics.episode_return.reshape(self.problem.everywhere.shape[0], -1, metrics.std.shape[-1])

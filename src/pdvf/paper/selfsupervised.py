@@ -16,7 +16,7 @@ from pdvf.core.networks import vmap_init
 from pdvf.paper import dynamics, policy
 from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyAutoencoder
-from pdvf.paper.problem import Problem, flat_policies
+from pdvf.paper.problem import Problem, Stream, flat_policies
 from pdvf.paper.trajectories import Trajectories, collect, training_episodes
 from pdvf.rl.networks import Actor
 
@@ -44,7 +44,7 @@ class Collection:
         episodes, kept = self.problem.config.collect.episodes, self.problem.config.collect.steps
         at_once = COLLECTED // (contexts.shape[0] * episodes * engine.family.horizon)
         actors = flat_policies(self.policies)
-        keys = jax.random.split(self.problem.key(3), actors.log_std.shape[0])
+        keys = jax.random.split(self.problem.key(Stream.TRAJECTORIES), actors.log_std.shape[0])
         play = shard_over_devices(
             lambda _, split: jax.lax.map(
                 lambda row: collect(engine, contexts, episodes, kept, *row), split, batch_size=max(1, min(at_once, 64))
@@ -88,7 +88,7 @@ class SelfSupervised:
                 fit.start(fresh_policy, self._optimiser("policy"), keys[3]),
             )
 
-        return vmap_init(one, self.problem.model_keys(4), self.trajectories)
+        return vmap_init(one, self.problem.model_keys(Stream.AUTOENCODERS), self.trajectories)
 
     def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
         """A twentieth of the epochs of both."""

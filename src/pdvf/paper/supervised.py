@@ -20,7 +20,7 @@ from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyAutoencoder, encode_episode
 from pdvf.paper.probe import probe_policy
 from pdvf.paper.prober import Body, Scores
-from pdvf.paper.problem import PROBE_NOISE, Problem, flat_policies
+from pdvf.paper.problem import PROBE_NOISE, Problem, Stream, flat_policies
 from pdvf.paper.quadratic import QuadraticValue
 from pdvf.paper.trajectories import Trajectories
 from pdvf.rl.networks import Actor
@@ -75,10 +75,11 @@ class Supervised:
         scaler = jax.tree.map(lambda x: x[0], self.dynamics.observation)  # of the data, so the same for all models
         sizes = config.dynamics.embedding, config.policy.embedding
         members = vmap_init(
-            lambda key: aggregate.make_members(scaler, *sizes, config.value, key), self.problem.model_keys(8)
+            lambda key: aggregate.make_members(scaler, *sizes, config.value, key),
+            self.problem.model_keys(Stream.VALUE_MEMBERS),
         )
         fresh = compiled(jax.vmap(self._start, in_axes=(None, None, 0, 0, 0, 0)))
-        keys = self.problem.model_keys(6)
+        keys = self.problem.model_keys(Stream.SUPERVISED)
         probe = probe_policy(self.problem, self.policies)
         return fresh(probe, self.trajectories, self.dynamics, self.policy, members, keys)
 
