@@ -179,7 +179,7 @@ def test_upper_bound_bears_on_nothing_but_its_own_policies(tiny_run, shapes, che
     inputs = {name: load(tiny_run, shapes, name) for name in spec.needs}
     inputs["upper_bound"] = jax.tree.map(lambda x: -3 * x + 1, inputs["upper_bound"])
     phase = spec.make(Problem(TINY), *inputs.values())
-    made, expected = phase.advance(phase.start(), 0)[0], load(tiny_run, shapes, "evaluation")
+    made, expected = phase.advance(phase.start(), 0)[0]["evaluation"], load(tiny_run, shapes, "evaluation")
     for name in ("returns", "predicted", "z_pi", "z_d", "value_predicted", "value_actual"):
         np.testing.assert_array_equal(made[name], expected[name])
     np.testing.assert_array_equal(made["transfer"][:3], expected["transfer"][:3])

@@ -15,9 +15,11 @@ import safetensors.numpy
 
 from fake_run import LEVEL, make_run
 from pdvf import __version__
+from pdvf.config import Config
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
+from pdvf.paper.pipeline import Problem
 from pdvf.reports import bars, paper, report, tables, write_report
 from pdvf.reports.data import read_run
 from pdvf.reports.page import render
@@ -139,7 +141,7 @@ def test_methods_of_the_same_models_are_paired(tmp_path):
     }
     assert found["nn"] != difference(groups["pd-vf"], groups["nn"])
     made_from_models = {"adapter", "initial_adapter", "dynamics"}
-    assert all(made_from_models & set(AGENTS[name].needs) for name in tables.SAME_MODELS)
+    assert all(made_from_models & set(AGENTS[name].needs_for(Problem(Config()))) for name in tables.SAME_MODELS)
 
 
 def test_recipe_is_on_the_page(finished):

@@ -12,7 +12,6 @@ import importlib.util
 import io
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 from pdvf.config import ConfigError
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
+from pdvf.core.staged import OneStage
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, play_everywhere
@@ -78,42 +78,21 @@ def method_key(problem: Problem, method: Method) -> Array:
     return jax.random.fold_in(problem.key(Stream.METHODS), zlib.crc32(method.name.encode()))
 
 
-@dataclass(frozen=True)
-class Playing:
-    """A method's agents [S, ...] where the problem judges them: the one evaluation, all from the same starts."""
+def evaluate(problem: Problem, method: Method, agents: Any) -> OneStage:
+    """The one evaluation: a method's agents [S, ...] where the problem judges them, all from the same starts."""
+    episodes, train = problem.config.evaluate.episodes, problem.contexts.shape[0]
 
-    problem: Problem
-    method: Method
-    agents: Any
-    stages = 1
+    def returns(key: Array, agents: Any) -> dict[str, Array]:
+        other = None if method.mirror is None else method.mirror(agents)
+        return play_everywhere(problem.engine, agents, problem.judged, episodes, method.privileged, key, other)
 
-    @property
-    def name(self) -> str:
-        """Also of the artefact."""
-        return returns_artefact(self.method.name)
-
-    def start(self) -> tuple[()]:
-        """Nothing is carried over."""
-        return ()
-
-    def advance(self, state: tuple[()], stage: int) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Plays everything."""
-        del state, stage
-        problem, method = self.problem, self.method
-        episodes = problem.config.evaluate.episodes
-
-        def returns(key: Array, agents: Any) -> dict[str, Array]:
-            other = None if method.mirror is None else method.mirror(agents)
-            return play_everywhere(problem.engine, agents, problem.judged, episodes, method.privileged, key, other)
-
-        played = shard_over_devices(returns)(problem.key(Stream.COMPARISON), self.agents)
-        train = problem.contexts.shape[0]
+    def play() -> tuple[dict[str, Any], dict[str, Array]]:
+        played = shard_over_devices(returns)(problem.key(Stream.COMPARISON), agents)
         honest = played["honest"]
-        return played, {"train": jnp.mean(honest[:, :train]), "test": jnp.mean(honest[:, train:])}
+        metrics = {"train": jnp.mean(honest[:, :train]), "test": jnp.mean(honest[:, train:])}
+        return {returns_artefact(method.name): played}, metrics
 
-    def finish(self, state: dict[str, Array]) -> dict[str, dict[str, Array]]:
-        """The returns by protocol."""
-        return {self.name: state}
+    return OneStage(returns_artefact(method.name), play)
 
 
 def method_rows(store: RunStore, problem: Problem) -> Iterator[tuple[Any, ...]]:

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdvf.experiment.comparison import Playing, find_methods, method_key, method_named, write_returns
+from pdvf.core.staged import OneStage, Staged
+from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener, write_event
 from pdvf.experiment.scalars import TensorBoard
-from pdvf.experiment.stages import Staged, finished, run_phase
+from pdvf.experiment.stages import finished, run_phase
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, agent_artefact
 from pdvf.methods.base import AGENT, RETURNS, returns_artefact
@@ -89,29 +90,6 @@ class Task:
             run_phase(store, self.make(), self.leaves, self.needs, tell)
 
 
-@dataclass(frozen=True)
-class Writing:
-    """Files that are no artefacts, as a phase without stages."""
-
-    name: str
-    write: Callable[[], object]
-    stages = 0
-
-    def start(self) -> tuple[()]:
-        """Nothing is carried over."""
-        return ()
-
-    def advance(self, state: tuple[()], stage: int) -> tuple[tuple[()], dict[str, Any]]:
-        """There are no stages."""
-        raise NotImplementedError
-
-    def finish(self, state: tuple[()]) -> dict[str, Any]:
-        """Writes the files."""
-        del state
-        self.write()
-        return {}
-
-
 def plan(
     store: RunStore, problem: Problem, methods: Sequence[Method] = (), phases: Sequence[str] = EVERYTHING
 ) -> list[Task]:
@@ -140,9 +118,12 @@ def plan(
 
         write_report(store)
 
-    files = {TABLE: Writing(TABLE, lambda: write_returns(store, problem)), REPORT: Writing(REPORT, write_report)}
+    def files(name: str, write: Callable[[], None]) -> Task:
+        return Task(store, name, (), (), lambda: OneStage(name, lambda: (write() or {}, {})))
+
     tasks = [task(name, recipe) for name, recipe in recipes.items()]
-    return tasks + [Task(store, name, (), (), lambda w=w: w) for name, w in files.items() if name in phases]
+    last = {TABLE: lambda: write_returns(store, problem), REPORT: write_report}
+    return tasks + [files(name, write) for name, write in last.items() if name in phases]
 
 
 def find_task(store: RunStore, problem: Problem, name: str) -> Task:
@@ -170,7 +151,7 @@ def recipes_for(
 
         recipes.setdefault(method.name, Recipe(train, needs, (agent,)))
         recipes.setdefault(
-            returns, Recipe(lambda problem, agents: Playing(problem, method, agents), (agent,), (returns,))
+            returns, Recipe(lambda problem, agents: evaluate(problem, method, agents), (agent,), (returns,))
         )
 
     for method in methods:

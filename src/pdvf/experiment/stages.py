@@ -5,49 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pdvf.core.staged import Staged, State
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener
 from pdvf.experiment.store import RunStore
-
-State = TypeVar("State")
-
-
-class Staged(Protocol[State]):
-    """A phase, pure: it knows no files.
-
-    Its state is one pytree of JAX arrays with everything the phase needs to go on.
-    """
-
-    @property
-    def name(self) -> str:
-        """What the phase is called."""
-        ...
-
-    @property
-    def stages(self) -> int:
-        """How many stages it has."""
-        ...
-
-    def start(self) -> State:
-        """The state before the first stage; `jax.eval_shape` must be able to trace it."""
-        ...
-
-    def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
-        """The state after stage `stage` (0, 1, ...) and that stage's metrics, numbers or arrays.
-
-        A metric `steps`, the environment steps of the stage, is shown as a rate.
-        """
-        ...
-
-    def finish(self, state: State) -> Mapping[str, Any]:
-        """Artefacts by name."""
-        ...
 
 
 def run_phase(
@@ -61,7 +28,7 @@ def run_phase(
 
     The caller holds the store's lock. Each artefact's `info` has the metrics of every stage under `history` and the
     time spent under `seconds`. A stage is saved while the next one computes, and counts as done once it is saved.
-    A phase without artefacts does its work in `finish`, each time.
+    A phase without artefacts is made each time.
     """
     if artefacts and finished(store, phase.name, artefacts):
         return
@@ -70,7 +37,8 @@ def run_phase(
     done, history, before, state = _resume(store, phase)
 
     def say(kind: str, stage: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        on_event(Event(time.time(), store.folder.name, phase.name, kind, stage, phase.stages, seconds, metrics))
+        stages = phase.stages if artefacts else 0
+        on_event(Event(time.time(), store.folder.name, phase.name, kind, stage, stages, seconds, metrics))
 
     say("start", done, before, {})
 

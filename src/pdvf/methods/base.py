@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from pdvf.core.arrays import Array
+from pdvf.core.staged import OneStage, Staged
 from pdvf.engines.rollout import Feedback, Transitions
 from pdvf.paper.pipeline import Problem
 
@@ -41,30 +42,8 @@ class Agent(Protocol):
         ...
 
 
-class Training(Protocol):
-    """How agents come about, stage by stage, as the phases of `pipeline` do: a run can stop between two stages."""
-
-    @property
-    def name(self) -> str:
-        """The method's name."""
-        ...
-
-    @property
-    def stages(self) -> int:
-        """How many stages there are."""
-        ...
-
-    def start(self) -> Any:
-        """The state before the first stage, a pytree."""
-        ...
-
-    def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Array]]:
-        """The state after one more stage, and metrics."""
-        ...
-
-    def finish(self, state: Any) -> dict[str, Any]:
-        """The agents [S, ...], one for each seed, under `agent_artefact(name)`."""
-        ...
+Training = Staged[Any]
+"""How agents come about, stage by stage; it leaves them [S, ...], one for each seed, as `agent_artefact(name)`."""
 
 
 @dataclass(frozen=True)
@@ -104,23 +83,8 @@ def returns_artefact(name: str) -> str:
     return RETURNS + name
 
 
-@dataclass(frozen=True)
-class AtOnce:
-    """A training of one stage: `make()` gives the agents [S, ...]."""
+class AtOnce(OneStage):
+    """A training of one stage: `agents()` gives the agents [S, ...]."""
 
-    name: str
-    make: Callable[[], Any]
-    stages = 1
-
-    def start(self) -> tuple[()]:
-        """Nothing is carried over."""
-        return ()
-
-    def advance(self, state: tuple[()], stage: int) -> tuple[Any, dict[str, Array]]:
-        """Makes the agents."""
-        del state, stage
-        return self.make(), {}
-
-    def finish(self, state: Any) -> dict[str, Any]:
-        """The agents."""
-        return {agent_artefact(self.name): state}
+    def __init__(self, name: str, agents: Callable[[], Any]) -> None:
+        super().__init__(name, lambda: ({agent_artefact(name): agents()}, {}))

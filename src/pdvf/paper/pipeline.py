@@ -5,10 +5,10 @@ hands over its artefacts. States and artefacts are pytrees of arrays, so a run c
 the same result. No phase knows files; `runs` saves, `cli` shows.
 
     ReinforcementLearning   policies for every environment                                   (section 3.2)
-    Collection              their trajectories in every training environment                 (section 3.2)
+    collection              their trajectories in every training environment                 (section 3.2)
     SelfSupervised          dynamics embeddings z_d and policy embeddings z_pi               (section 3.3)
     Supervised              value function W(s0, z_pi, z_d), aggregation for decoder and W   (section 3.4)
-    Evaluation              adapted episodes in each environment, for figures                (section 3.5)
+    evaluation              adapted episodes in each environment, for figures                (section 3.5)
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from pdvf.paper.evaluation import AXES, Evaluation
+from pdvf.paper.evaluation import AXES, evaluation
 from pdvf.paper.probe import best_policy, probe_policy
 from pdvf.paper.problem import PROBE_NOISE, Problem, finished_policies, flat_policies, transfer
 from pdvf.paper.reinforcement import ReinforcementLearning
-from pdvf.paper.selfsupervised import Collection, SelfSupervised
+from pdvf.paper.selfsupervised import SelfSupervised, collection
 from pdvf.paper.supervised import Supervised
 
 __all__ = [
@@ -31,8 +31,6 @@ __all__ = [
     "PHASES",
     "PROBE_NOISE",
     "ArtefactShapes",
-    "Collection",
-    "Evaluation",
     "Problem",
     "Recipe",
     "ReinforcementLearning",
@@ -40,6 +38,8 @@ __all__ = [
     "Supervised",
     "artefact_shapes",
     "best_policy",
+    "collection",
+    "evaluation",
     "finished_policies",
     "flat_policies",
     "probe_policy",
@@ -57,10 +57,10 @@ class Recipe(NamedTuple):
 
 PHASES: dict[str, Recipe] = {
     "train": Recipe(ReinforcementLearning, (), ("policies", "upper_bound")),
-    "collect": Recipe(Collection, ("policies",), ("trajectories",)),
+    "collect": Recipe(collection, ("policies",), ("trajectories",)),
     "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
     "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
-    "evaluate": Recipe(Evaluation, ("policies", "upper_bound", "policy", "adapter"), ("evaluation",)),
+    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), ("evaluation",)),
 }
 
 

@@ -13,6 +13,7 @@ from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
 from pdvf.core.devices import run_concurrently, shard_over_devices
 from pdvf.core.networks import vmap_init
+from pdvf.core.staged import OneStage
 from pdvf.paper import dynamics, policy
 from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyAutoencoder
@@ -24,27 +25,15 @@ EMBED_STAGES = 20
 COLLECTED = 2**24  # most steps that are collected at once, before episodes are thinned
 
 
-@dataclass(frozen=True)
-class Collection:
-    """Every kept policy plays in every training environment."""
+def collection(problem: Problem, policies: Actor) -> OneStage:
+    """Every kept policy plays in every training environment: `trajectories` [C, E, J, T, ...]."""
 
-    problem: Problem
-    policies: Actor
-    name = "collect"
-    stages = 1
-
-    def start(self) -> tuple[()]:
-        """Nothing is carried over."""
-        return ()
-
-    def advance(self, state: tuple[()], stage: int) -> tuple[Trajectories, dict[str, Array]]:
-        """All episodes of all policies."""
-        del state, stage
-        engine, contexts = self.problem.engine, self.problem.contexts
-        episodes, kept = self.problem.config.collect.episodes, self.problem.config.collect.steps
+    def make() -> tuple[dict[str, Trajectories], dict[str, Array]]:
+        engine, contexts = problem.engine, problem.contexts
+        episodes, kept = problem.config.collect.episodes, problem.config.collect.steps
         at_once = COLLECTED // (contexts.shape[0] * episodes * engine.family.horizon)
-        actors = flat_policies(self.policies)
-        keys = jax.random.split(self.problem.key(Stream.TRAJECTORIES), actors.log_std.shape[0])
+        actors = flat_policies(policies)
+        keys = jax.random.split(problem.key(Stream.TRAJECTORIES), actors.log_std.shape[0])
         play = shard_over_devices(
             lambda _, split: jax.lax.map(
                 lambda row: collect(engine, contexts, episodes, kept, *row), split, batch_size=max(1, min(at_once, 64))
@@ -52,11 +41,10 @@ class Collection:
         )
         trajectories = play((), (actors, keys))
         quantiles = jnp.quantile(trajectories.returns, jnp.array([0.1, 0.5, 0.9]))
-        return trajectories, {"mean_return": jnp.mean(trajectories.returns), "return_quantiles": quantiles}
+        metrics = {"mean_return": jnp.mean(trajectories.returns), "return_quantiles": quantiles}
+        return {"trajectories": trajectories}, metrics
 
-    def finish(self, trajectories: Trajectories) -> dict[str, Trajectories]:
-        """`trajectories` [C, E, J, T, ...]."""
-        return {"trajectories": trajectories}
+    return OneStage("collect", make)
 
 
 class Autoencoders(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pdvf.config import ConfigError, from_dict
+from pdvf.experiment.comparison import COLUMNS
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import read_file, read_json, require_fields
 from pdvf.experiment.pytrees import LARGEST, require_axes
@@ -21,7 +22,6 @@ from pdvf.paper.pipeline import AXES
 from pdvf.reports.statistics import Summary, summarise
 from pdvf.reports.style import rank
 
-COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
 PHASES = {
     "policies": "reinforcement learning",
     "trajectories": "collection",
