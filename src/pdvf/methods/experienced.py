@@ -93,7 +93,7 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
         actors, body, z_d = finished_policies(inputs["policies"]), adapter.body, adapter.train_z_d
         returns = play(actors)
         home = jnp.repeat(jnp.arange(contexts.shape[0]), returns.shape[0] // contexts.shape[0])
-        generalist = _best(inputs[agent_artefact("ppo-all")].actor, play) if options.generalist else None
+        generalist = _best(inputs[agent_artefact("ppo-all")].actor, play, summary) if options.generalist else None
         if generalist is not None:
             guarded = isinstance(problem.engine.family, GuardedFamily)
             probe = brace(problem, generalist[0], jax.random.fold_in(key, 2)) if guarded else generalist[0]
@@ -120,10 +120,10 @@ def train_by_experience(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     return AtOnce("pd-vf-plus", make)
 
 
-def _best(actors: Actor, play: Callable[[Actor], Array]) -> tuple[Actor, Array]:
+def _best(actors: Actor, play: Callable[[Actor], Array], summary: Any) -> tuple[Actor, Array]:
     """Of policies [P, ...] the one with the best mean return, and its returns [E]."""
     returns = play(actors)
-    best = jnp.argmax(jnp.mean(returns, axis=-1))
+    best = jnp.argmax(summary(returns, -1))
     return jax.tree.map(lambda x: x[best], (actors, returns))
 
 
