@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,10 +14,12 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 __all__ = ["Adapter", "AdapterError", "Run", "load", "open_run", "train"]
 
-with contextlib.suppress(ModuleNotFoundError):  # a robot that runs an exported model needs no Gymnasium
-    from pdvf.families.gym_ids import register
+# The command line (`pdvf`, or `python -m pdvf`) makes Ctrl-C safe before it imports anything that takes a while.
+if os.path.basename(sys.argv[0]) not in ("pdvf", "-m"):
+    with contextlib.suppress(ModuleNotFoundError):  # a robot that runs an exported model needs no Gymnasium
+        from pdvf.families.gym_ids import register
 
-    register()
+        register()
 
 
 def __getattr__(name: str) -> Any:

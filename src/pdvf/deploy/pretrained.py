@@ -15,7 +15,7 @@ import scipy.stats
 from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
-from pdvf.families.gym_ids import gym_id
+from pdvf.families.gym_ids import gym_id, register
 from pdvf.families.registry import family_names, make_family
 
 MODELS = Path(__file__).parent / "models"
@@ -55,6 +55,7 @@ def _play(adapter: Adapter, file: Path, episodes: int, seed: int) -> tuple[str, 
     if family not in family_names():
         raise ConfigError(f"{file} is for the family {family!r}, expected one of: {', '.join(family_names())}")
 
+    register()
     measured = adapter.about.get("measured", {})
     found = []
     made = make_family(family)
