@@ -51,7 +51,7 @@ push = "push_family:make"
 ACT = """
 import sys
 import numpy as np
-from pdvf.runtime import Adapter
+from pdvf.deploy.runtime import Adapter
 adapter = Adapter.load("push.pdvf", family="push", observation=2, action=1)
 adapter.reset(np.zeros(2))
 for t in range(5):

@@ -447,7 +447,7 @@ def test_what_adapting_needs_is_in_memory_once_a_file_is_loaded():
     code = f"""
 import sys
 import numpy as np
-from pdvf.runtime import Adapter
+from pdvf.deploy.runtime import Adapter
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6

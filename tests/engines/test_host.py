@@ -209,7 +209,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     """Also one that is amid C code and does not give up Python's lock."""
     program = f"""
         import sys; sys.path.append({str(CAMPAIGN)!r})
-        from pdvf.env_pool import EnvPool
+        from pdvf.families.env_pool import EnvPool
         import environments
         pool = EnvPool("hostile", environments.Make("hangs in C", "reset"), lambda context: {{"force": 1.0}})
         pool.spaces(b"")

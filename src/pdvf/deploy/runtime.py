@@ -1,6 +1,6 @@
 """A trained PD-VF without JAX: NumPy and safetensors only, for a robot's computer.
 
-    from pdvf.runtime import Adapter
+    from pdvf.deploy.runtime import Adapter
 
     adapter = Adapter.load("ant-wind.pdvf")
     adapter.reset(observation)
