@@ -1,20 +1,29 @@
-"""The command line: with `commands`, the only place that prints and exits.
+"""Trains agents that adapt to hidden dynamics (a wind, a payload, other legs) within one episode.
 
-pdvf run spaceship --preset quick --out RUN     all phases, or the rest of them where RUN was stopped
-pdvf init spaceship --preset quick --out RUN    only writes the configuration
-pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
-                                                every baseline and ablation beside PD-VF
-pdvf reproduce [FAMILY ...] --preset paper       every family and method of the paper, one page
-pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
-                                                searches options on training environments
-pdvf train|collect|embed|fit|evaluate RUN       one phase; --family TARGET where the run's family is your own
-pdvf evaluate --pretrained FILE                 plays what `pdvf export` wrote in the test environments
-pdvf report RUN                                 figures and RUN/report.html
-pdvf diagnose RUN                               what holds a trained PD-VF back, in five numbers
-pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
-pdvf check-family FAMILY                        is a family of your own fit for training?
-pdvf export RUN FILE                            a policy to take away, for pdvf.deploy.runtime (NumPy only)
-pdvf list                                       families, presets, methods
+Try it:
+
+    pdvf run spaceship --preset quick --out RUN     trains, plays in unseen environments and reports; minutes
+    pdvf run mine.py:family --preset quick --out RUN    the same for a family of your own; goes on where it was stopped
+    pdvf check-family mine.py:family                is your family fit for training, and how long will it take?
+    pdvf export RUN model.pdvf                      one file that adapts with NumPy alone, for a robot
+
+Compare and search:
+
+    pdvf compare spaceship --preset quick --out RUN [--methods rl2 maml ...]
+                                                    every baseline and ablation beside PD-VF
+    pdvf sweep spaceship --option ppo.learning_rate 1e-4 3e-4 --out SWEEP
+                                                    searches options on training environments
+    pdvf reproduce [FAMILY ...] --preset paper      every family and method of the paper, one page
+
+Look closer:
+
+    pdvf list                                       families, presets, methods
+    pdvf report RUN                                 figures and RUN/report.html
+    pdvf diagnose RUN                               what holds a trained PD-VF back, in five numbers
+    pdvf evaluate --pretrained FILE                 plays an exported model in the test environments
+    pdvf init FAMILY --out RUN                      only writes the configuration
+    pdvf train|collect|embed|fit|evaluate RUN       one phase; --family TARGET where the run's family is your own
+    pdvf check-engine FAMILY --engine warp          a MuJoCo engine against MuJoCo in C
 """
 
 from __future__ import annotations

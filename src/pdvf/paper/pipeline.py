@@ -1,8 +1,8 @@
-"""PD-VF, phase by phase, in the paper's order. Who reads this file and `phases` knows what the method does.
+"""PD-VF, phase by phase, in the paper's order. Who reads this file and those it imports knows what the method does.
 
 Each phase is a sequence of stages: `start` makes its first state, `advance` makes one stage of progress, `finish`
 hands over its artefacts. States and artefacts are pytrees of arrays, so a run can stop after any stage and go on to
-the same result. No phase knows files; `runs` saves, `cli` shows.
+the same result. No phase knows files; `experiment` saves, `cli` shows.
 
     ReinforcementLearning   policies for every environment                                   (section 3.2)
     collection              their trajectories in every training environment                 (section 3.2)
