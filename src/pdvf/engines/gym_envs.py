@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -29,7 +28,8 @@ from matplotlib.figure import Figure
 from pdvf.core.arrays import Array, Box
 from pdvf.engines.mujoco_c import BitState, MujocoCEngine
 from pdvf.engines.rendering import paint
-from pdvf.families.base import DrawnFamily, MujocoFamily, NativeFamily, Split, State
+from pdvf.engines.wrappers import WrappedFamily
+from pdvf.families.base import DrawnFamily, MujocoFamily, NativeFamily, State
 from pdvf.families.registry import make_family
 
 Context = int | Mapping[str, float]
@@ -235,65 +235,24 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         }
 
 
-@dataclass(frozen=True)
-class NativeMujoco:
+class NativeMujoco(WrappedFamily):
     """A MuJoCo family as a native one: its physics is the C engine, one environment at a time.
 
     Many of them under `vmap` are still one call of MuJoCo.
     """
 
-    family: MujocoFamily
-
-    @property
-    def name(self) -> str:
-        """Name of the family."""
-        return self.family.name
-
-    @property
-    def context_names(self) -> tuple[str, ...]:
-        """Names of the context's numbers."""
-        return self.family.context_names
-
-    @property
-    def observation(self) -> Box:
-        """Bounds of the observation."""
-        return self.family.observation
-
-    @property
-    def action(self) -> Box:
-        """Bounds of the action."""
-        return self.family.action
-
-    @property
-    def horizon(self) -> int:
-        """Longest episode."""
-        return self.family.horizon
-
-    @property
-    def probe_steps(self) -> int:
-        """N_d."""
-        return self.family.probe_steps
-
-    def train(self, seed: int) -> Split:
-        """Training environments."""
-        return self.family.train(seed)
-
-    def test(self, seed: int) -> Split:
-        """Test environments."""
-        return self.family.test(seed)
-
     def initial_state(self, key: Array, context: Array) -> BitState:
         """State at the start of an episode."""
-        return _first(MujocoCEngine(self.family).reset(key[None], context[None])[0])
+        return _first(MujocoCEngine(self.inner).reset(key[None], context[None])[0])
 
     def observe(self, state: BitState) -> Array:
         """Observation [o] of a state."""
-        return self.family.observe(state.physics)
+        return self.inner.observe(state.physics)
 
     def transition(self, context: Array, state: BitState, action: Array) -> tuple[BitState, Array, Array]:
         """State, reward and end of the task after one action [a]."""
         one = jax.tree.map(lambda x: x[None], (context, state, action))
-        following, outcome = MujocoCEngine(self.family).step(*one)
+        following, outcome = MujocoCEngine(self.inner).step(*one)
         return _first(following), outcome.reward[0], outcome.terminated[0]
 
 

@@ -20,55 +20,66 @@ from pdvf.families.base import Family, Outcome, Split, State
 
 
 @dataclass(frozen=True)
-class ExtendedObservation:
-    """A family whose observation has `extra` more numbers, between -1 and 1 where they are bounded."""
+class WrappedFamily:
+    """A family seen through a wrapper: everything is its own that a subclass does not change."""
 
-    inner: Family
-    extra: Box
+    inner: Any  # Family
 
     @property
     def name(self) -> str:
-        """The family's own."""
+        """The family's own, as all below."""
         return self.inner.name
 
     @property
     def context_names(self) -> tuple[str, ...]:
-        """The family's own."""
+        """Names of the context's numbers."""
         return self.inner.context_names
+
+    @property
+    def observation(self) -> Box:
+        """Bounds of the observation."""
+        return self.inner.observation
+
+    @property
+    def action(self) -> Box:
+        """Bounds of the action."""
+        return self.inner.action
+
+    @property
+    def horizon(self) -> int:
+        """Longest episode."""
+        return self.inner.horizon
+
+    @property
+    def probe_steps(self) -> int:
+        """N_d."""
+        return self.inner.probe_steps
+
+    @property
+    def objective(self) -> Any:
+        """What an episode is worth."""
+        return objective_of(self.inner)
+
+    def train(self, seed: int) -> Split:
+        """Training environments."""
+        return self.inner.train(seed)
+
+    def test(self, seed: int) -> Split:
+        """Test environments."""
+        return self.inner.test(seed)
+
+
+@dataclass(frozen=True)
+class ExtendedObservation(WrappedFamily):
+    """A family whose observation has `extra` more numbers, between -1 and 1 where they are bounded."""
+
+    extra: Box
 
     @property
     def observation(self) -> Box:
         """The family's observation, then the extra numbers."""
         own = self.inner.observation
         return Box(np.concatenate([own.low, self.extra.low]), np.concatenate([own.high, self.extra.high]))
-
-    @property
-    def action(self) -> Box:
-        """The family's own."""
-        return self.inner.action
-
-    @property
-    def horizon(self) -> int:
-        """The family's own."""
-        return self.inner.horizon
-
-    @property
-    def probe_steps(self) -> int:
-        """The family's own."""
-        return self.inner.probe_steps
-
-    @property
-    def objective(self) -> Any:
-        """The family's own."""
-        return objective_of(self.inner)
-
-    def train(self, seed: int) -> Split:
-        """The family's own."""
-        return self.inner.train(seed)
-
-    def test(self, seed: int) -> Split:
-        """The family's own."""
-        return self.inner.test(seed)
 
 
 class MultiTaskState(NamedTuple):
