@@ -35,7 +35,9 @@ PATIENCE = 300.0
 """Seconds after which a command counts as hung."""
 HUNG = -999
 """Exit status of a command that had to be killed after that."""
-MOST = 15
+NTH = (1, 2, 3, 4, 5, 6, 8, 12)
+"""Which of its file operations a command dies at, counted from its start."""
+MOST = 25
 """Kills of one chain."""
 WAYS = ("KILL", "TERM", "INT", *dying.OPERATIONS, dying.FULL)
 AT_ONCE = 5.0
@@ -228,9 +230,9 @@ def run_chain(scenario: Scenario, seed: int, ways: Sequence[str], work: Path, un
             break
         before, way = finished(folder), rng.choice(ways)
         if way in SIGNALS:
-            made = attempt(words, work, log, None, SIGNALS[way], rng.uniform(0.2, 0.9 * whole.seconds))
+            made = attempt(words, work, log, None, SIGNALS[way], rng.uniform(0.2, 0.6 * whole.seconds))
         else:
-            made = attempt(words, work, log, (way, rng.randint(1, 12)))
+            made = attempt(words, work, log, (way, rng.choice(NTH)))
         expected = {"INT": INTERRUPTED, "TERM": -signal.SIGTERM, dying.FULL: 2}.get(way, -signal.SIGKILL)
         if made.returncode != 0:  # 0: it was done before that
             chain.kills[way] = chain.kills.get(way, 0) + 1
