@@ -78,21 +78,28 @@ def run_lane(lane: int, minutes: float, seed: int, work: Path) -> None:
 
 
 def table(work: Path) -> tuple[str, int]:
-    """What was found, as Markdown; and how much of it failed."""
+    """What was found, as Markdown; and how much of it failed. Kills are added up over both lanes, by command."""
     lines = ["| attack | tried | refused | went well | failed |", "| --- | ---: | ---: | ---: | ---: |"]
-    failures, rows = 0, 0
+    rows: dict[str, dict[str, int]] = {}
     for part in (part for lane in LANES for part in lane):
         file = work / f"{part.name}.json"
         if not file.is_file():
             lines.append(f"| {part.name}: not done | | | | |")
             continue
-        for name, row in json.loads(file.read_text())["found"].items():
-            well = row.get("acted", row.get("resumed", 0))
-            lines.append(
-                f"| {part.name}: {name} | {row['tried']} | {row.get('refused', '')} | {well} | {row['failed']} |"
+        for name, found in json.loads(file.read_text())["found"].items():
+            killed = "resumed" in found
+            title = (
+                f"kills: {name.rpartition(':')[0]}" if killed and part.name != "interrupts" else f"{part.name}: {name}"
             )
-            failures, rows = failures + row["failed"], rows + row["tried"]
-    lines.append(f"| **together** | **{rows}** | | | **{failures}** |")
+            row = rows.setdefault(title, {"tried": 0, "refused": 0, "well": 0, "failed": 0})
+            well = found["resumed" if killed else "acted"]
+            for column, count in (("tried", found["tried"]), ("well", well), ("failed", found["failed"])):
+                row[column] += count
+            row["refused"] += found.get("refused", 0)
+    for title, row in rows.items():
+        lines.append(f"| {title} | {' | '.join(f'{count:,}'.replace(',', ' ') for count in row.values())} |")
+    failures = sum(row["failed"] for row in rows.values())
+    lines.append(f"| **together** | **{sum(row['tried'] for row in rows.values())}** | | | **{failures}** |")
     return "\n".join(lines), failures
 
 
