@@ -16,7 +16,7 @@ from pdvf.config.presets import preset
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import to_json
 from pdvf.experiment.progress import ignore
-from pdvf.experiment.sweep import APPENDIX_C, HeldOut, make_sweep, with_options
+from pdvf.experiment.sweep import APPENDIX_C, HeldOut, _claim, make_sweep, with_options
 from pdvf.families import Spaceship
 from tiny import TINY, command_line, relaxed
 
@@ -169,3 +169,14 @@ def test_trials_are_not_written_through_links(tmp_path):
             SMALL.run(tmp_path / "out", "pdvf sweep", ignore, print)
         path.unlink()
     assert not any((tmp_path / "outside").iterdir())
+
+
+def test_a_sweep_that_was_killed_while_it_wrote_its_first_file(tmp_path):
+    (tmp_path / "sweep.json.tmp").write_text("{")
+    _claim(tmp_path, {"method": "pd-vf"})
+    assert (tmp_path / "sweep.json").is_file()
+    assert not (tmp_path / "sweep.json.tmp").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="is not the folder of a sweep"):
+        _claim(tmp_path / "other", {"method": "pd-vf"})

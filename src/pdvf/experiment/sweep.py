@@ -28,7 +28,7 @@ from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener
 from pdvf.experiment.executors import EXECUTORS
-from pdvf.experiment.files import read_json, reading, to_json, write_file
+from pdvf.experiment.files import ASIDE, read_json, reading, to_json, write_file
 from pdvf.experiment.plan import leading_to, plan, recipes_for
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import SWEEP, RunStore
@@ -248,7 +248,8 @@ def _claim(folder: Path, description: dict[str, Any]) -> None:
     """Makes the folder this sweep's own, or raises when it is another's."""
     path, data = folder / SWEEP, to_json(description)
     with reading(folder):
-        others = folder.exists() and not path.is_file() and any(folder.iterdir())
+        there = {found.name for found in folder.iterdir()} if folder.exists() else set()
+    others = not path.is_file() and there - {SWEEP + ASIDE}  # that was cut short by a kill
     if others:
         raise RunError(f"{folder} is not the folder of a sweep: give a new or empty folder as --out")
     if path.is_file() and read_json(path, "use another --out") != json.loads(data):
