@@ -161,7 +161,8 @@ def _reproduce(rest: list[str]) -> int:
         if event.kind != "stage":
             counted = status.write()
             if not given.quiet:
-                print(f"reproduce: {event.run} {words(event)} ({counted})", file=sys.stderr, flush=True)
+                sys.stderr.write(f"reproduce: {event.run} {words(event)} ({counted})\n")
+                sys.stderr.flush()
         if event.kind == "finish" and event.task == REPORT:
             reproduce.write_index(given.out)
 

@@ -18,7 +18,8 @@ class Plain:
     def __call__(self, event: Event) -> None:
         """Says where a task begins, how far it is and how long it took."""
         if event.stages and event.kind != "fail":
-            print(words(event), file=self._stream, flush=True)
+            self._stream.write(f"{words(event)}\n")  # in one piece: Ctrl-C may end the process between two
+            self._stream.flush()
 
 
 class Live:
