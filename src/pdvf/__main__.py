@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from pdvf.core.processes import exit_on_interrupt
+from pdvf.core.processes import exit_on_interrupt, ignore_interrupts
 
 
 def entry() -> NoReturn:
@@ -20,6 +20,7 @@ def entry() -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
         status = 1
+    ignore_interrupts()
     sys.exit(status)
 
 

@@ -99,3 +99,27 @@ def test_no_output_is_lost_at_the_end():
     done = subprocess.run([sys.executable, "-m", "pdvf", "list"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("families:")
     assert done.stderr == ""
+
+
+def test_an_interrupt_after_the_work_is_done_changes_nothing():
+    code = """
+import os, sys, time
+from pdvf.core.processes import exit_on_interrupt, ignore_interrupts
+
+class Slow:  # goes when Python has already taken its signal handlers away
+    def __del__(self, write=os.write, sleep=time.sleep):
+        write(1, b"ending")
+        sleep(1.0)
+
+exit_on_interrupt()
+kept = Slow()
+ignore_interrupts()
+sys.exit(0)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(6) == b"ending"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == b""

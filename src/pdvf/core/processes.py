@@ -38,6 +38,11 @@ def exit_on_interrupt(line: str = LINE) -> None:
     _thread(wait)
 
 
+def ignore_interrupts() -> None:
+    """From now on Ctrl-C does nothing: the command is done, and Python's own end would let the signal kill it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def exit_with_parent() -> None:
     """From now on this process ends when the one that holds the other end of its standard input does."""
 
