@@ -18,7 +18,6 @@ from pdvf.config.options import (
     BaselineOptions,
     CollectOptions,
     EvaluateOptions,
-    ImagineOptions,
     PlusOptions,
     PolicyAutoencoderOptions,
     PPOOptions,
@@ -57,7 +56,6 @@ class Config:
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
     baselines: BaselineOptions = field(default_factory=BaselineOptions)
     plus: PlusOptions = field(default_factory=PlusOptions)
-    imagine: ImagineOptions = field(default_factory=ImagineOptions)
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")

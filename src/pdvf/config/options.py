@@ -256,67 +256,24 @@ class BaselineOptions:
 
 @dataclass(frozen=True)
 class PlusOptions:
-    """PD-VF-plus: what decides between policies (ours)."""
+    """PD-VF-plus: the model of the dynamics, and how much is synthesised with it (ours)."""
 
-    by: Literal["imagination", "experience"] = "imagination"
-    """Imagination: embeddings are tried in a learned model of the dynamics (options `imagine`). Experience: of the
-    finished policies of phase 1, the one that did best in the training environments whose z_d is near."""
-    episodes: int = 4
-    """Experience: episodes that each policy plays in each training environment."""
-    still: bool = False
-    """Experience: the probing steps are spent doing nothing, and a linear discriminant of what happens then tells
-    environments apart, in place of z_d: for what is hidden and weak, which z_d does not show."""
-    width: float = 0.0
-    """Experience: how near, in units of the mean distance from a training environment's z_d to the next; 0 takes that
-    under which the returns in the training environments are likeliest."""
-    generalist: bool = False
-    """Experience: PPOall's best policy in the training environments joins those of phase 1. It probes, or an action
-    that keeps it away from the end of the task does. It goes on unless another promises `patience` times its reward."""
-    patience: float = 1.5
-    """How many times."""
-
-    def __post_init__(self) -> None:
-        _positive(self, "episodes")
-        _require(self.width >= 0, "plus.width", self.width, "at least 0 (0 for the likeliest)")
-        _require(self.patience >= 1, "plus.patience", self.patience, "at least 1")
-        _require(self.by in ("imagination", "experience"), "plus.by", self.by, "imagination or experience")
-        _require(not (self.still and self.generalist), "plus.still", self.still, "False where plus.generalist probes")
-
-
-@dataclass(frozen=True)
-class ImagineOptions:
-    """PD-VF-plus by imagination: candidates are tried in a learned model of the dynamics (ours)."""
-
-    members: int = 3
-    """Models of the dynamics, whose imagined returns are averaged."""
-    hidden_numbers: int = 3
-    """Numbers that a model infers of an episode's dynamics."""
+    code: int = 4
+    """Most numbers of the code of an environment; as many are used as explain the data."""
     width: int = 128
-    """Width of the two hidden layers of a model."""
-    updates: int = 4000
-    """Gradient steps of a model."""
-    batch: int = 256
-    """Episodes in a gradient step."""
+    """Width of the two hidden layers of the model's networks."""
+    rows: int = 131_072
+    """Steps of the policy that a stage learns the model from; each is made in two environments."""
+    updates: int = 1000
+    """Gradient steps of the model in a stage."""
+    batch: int = 1024
+    """Steps in a gradient step."""
     learning_rate: float = 3e-3
-    """Adam's largest step size."""
-    candidates: int = 2000
-    """Policy embeddings that may be chosen: half of training policies, half between two of them."""
-    favourites: int = 256
-    """Of these, so many that W rates highest are imagined, beside its optimum."""
-    rounds: int = 4
-    """After these, as many embeddings around the best one are imagined, in each of so many rounds."""
-    move: float = 0.2
-    """Standard deviation of each component's move from the best one in the first round; it halves every round."""
-    renewed: int = 0
-    """Embeddings around the acting one that are imagined at every later step, from where the episode is by then and
-    under what it has shown by then; 0 keeps the first choice. Each is imagined for `steps`: dear where episodes are
-    long."""
-    steps: int = 0
-    """Steps that are imagined; 0 for the rest of the episode."""
+    """Adam's largest step size for the model."""
+    synthesised: float = 0.5
+    """Share of training episodes in synthesised environments, where the model can be trusted."""
 
     def __post_init__(self) -> None:
-        _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in ("steps", "rounds", "renewed")))
-        _require(self.rounds >= 0, "imagine.rounds", self.rounds, "at least 0")
-        most = self.rounds * self.favourites
-        _require(0 <= self.renewed <= most, "imagine.renewed", self.renewed, f"from 0 to rounds * favourites = {most}")
-        _require(self.steps >= 0, "imagine.steps", self.steps, "at least 0 (0 for the rest of the episode)")
+        _positive(self, "code", "width", "rows", "updates", "batch", "learning_rate")
+        _require(self.updates >= 20, "plus.updates", self.updates, "at least 20")
+        _require(0 <= self.synthesised <= 1, "plus.synthesised", self.synthesised, "between 0 and 1")

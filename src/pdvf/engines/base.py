@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
-from pdvf.families.base import Family, Outcome, State
+from pdvf.families.base import Family, Outcome, Physics, State, TaskFamily
 
 
 class Engine(Protocol):
@@ -26,3 +29,46 @@ class Engine(Protocol):
     def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
         """States and outcomes after actions [n, a]."""
         ...
+
+
+class SettableEngine(Engine, Protocol):
+    """An engine that can be put into any state, so that the same action can be tried in two environments.
+
+    Its family must be a `TaskFamily`; `settable` tells.
+    """
+
+    def state_vector(self, states: State) -> Array:
+        """The numbers [n, m] of states that the dynamics change."""
+        ...
+
+    def add_to_state(self, states: State, change: Array) -> State:
+        """States whose numbers are changed by [n, m]."""
+        ...
+
+    def observe(self, states: State) -> Array:
+        """Observations [n, o]."""
+        ...
+
+    def outcome(self, before: State, actions: Array, after: State) -> Outcome:
+        """What the task makes of steps from some states to others with actions [n, a]."""
+        ...
+
+
+def settable(engine: Any) -> bool:
+    """Whether an engine is a `SettableEngine` for its family."""
+    return isinstance(engine.family, TaskFamily) and hasattr(engine, "add_to_state")
+
+
+def task_outcome(family: TaskFamily, before: State, actions: Array, after: State) -> Outcome:
+    """Observation, reward and end of steps, as a family's task has them."""
+    return Outcome(
+        jax.vmap(family.observe)(after),
+        jax.vmap(family.reward)(before, after, actions),
+        jax.vmap(family.terminated)(before, after, actions),
+    )
+
+
+def add_to_physics(physics: Physics, change: Array) -> Physics:
+    """Positions and velocities [n, ...] changed by [n, nq + nv]."""
+    qpos, qvel = jnp.split(change, [physics.qpos.shape[-1]], axis=-1)
+    return Physics(physics.qpos + qpos, physics.qvel + qvel)

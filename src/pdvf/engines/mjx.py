@@ -20,6 +20,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.validation import ConfigError
+from pdvf.engines.base import add_to_physics, task_outcome
 from pdvf.engines.mjx_limits import contacts, rows
 from pdvf.families.base import MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, model, need
@@ -52,10 +53,24 @@ class MjxEngine:
         box = self.family.action
         actions = jnp.clip(actions, box.low, box.high)
         after, sound = self._simulate(jnp.asarray(contexts, jnp.float32), states, actions)
-        reward = jax.vmap(self.family.reward)(states, after, actions)
-        terminated = jax.vmap(self.family.terminated)(states, after, actions)
-        observation = jax.vmap(self.family.observe)(after)
-        return after, Outcome(observation, jnp.where(sound, reward, jnp.nan), terminated)
+        outcome = self.outcome(states, actions, after)
+        return after, outcome._replace(reward=jnp.where(sound, outcome.reward, jnp.nan))
+
+    def state_vector(self, states: Physics) -> Array:
+        """Positions and velocities [n, nq + nv]."""
+        return jnp.concatenate(states, axis=-1)
+
+    def add_to_state(self, states: Physics, change: Array) -> Physics:
+        """States whose positions and velocities are changed by [n, nq + nv]."""
+        return add_to_physics(states, change)
+
+    def observe(self, states: Physics) -> Array:
+        """Observations [n, o]."""
+        return jax.vmap(self.family.observe)(states)
+
+    def outcome(self, before: Physics, actions: Array, after: Physics) -> Outcome:
+        """What the task makes of steps from some states to others with actions [n, a]."""
+        return task_outcome(self.family, before, actions, after)
 
     @cached_property
     def _table(self) -> _Table:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array
+from pdvf.engines.base import add_to_physics, task_outcome
 from pdvf.families.base import MjData, MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, library, model, need
 
@@ -44,13 +45,17 @@ class MujocoCEngine:
     def reset(self, keys: Array, contexts: Array) -> tuple[BitState, Array]:
         """States and observations [n, o] at the start of an episode; JAX alone, no call of MuJoCo."""
         del contexts  # the rest pose is the same in all of them
-        layout = self._host.layout
-        rest = Physics(*(jnp.asarray(x, jnp.float32) for x in layout.rest))
+        rest = Physics(*(jnp.asarray(x, jnp.float32) for x in self._host.layout.rest))
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, rest)
         physics = jax.lax.optimization_barrier(physics)  # else the compiler draws the noise anew for each use
-        state = jnp.tile(jnp.asarray(layout.template, jnp.float32), (keys.shape[0], 1))
+        return self._place(physics), jax.vmap(self.family.observe)(physics)
+
+    def _place(self, physics: Physics) -> BitState:
+        """Simulators with these positions and velocities [n, ...], everything else at rest."""
+        layout = self._host.layout
+        state = jnp.tile(jnp.asarray(layout.template, jnp.float32), (physics.qpos.shape[0], 1))
         state = state.at[:, layout.qpos].set(physics.qpos).at[:, layout.qvel].set(physics.qvel)
-        return BitState(double_bits(state), physics), jax.vmap(self.family.observe)(physics)
+        return BitState(double_bits(state), physics)
 
     def step(self, contexts: Array, states: BitState, actions: Array) -> tuple[BitState, Outcome]:
         """States and outcomes after actions [n, a]; one call of MuJoCo, also for several batches under `vmap`."""
@@ -59,10 +64,23 @@ class MujocoCEngine:
         result = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), states)
         arguments = (jnp.asarray(contexts), states.bits, actions)
         following = jax.pure_callback(self._host.step, result, *arguments, vmap_method="broadcast_all")
-        before, after = states.physics, following.physics
-        reward = jax.vmap(self.family.reward)(before, after, actions)
-        terminated = jax.vmap(self.family.terminated)(before, after, actions)
-        return following, Outcome(jax.vmap(self.family.observe)(after), reward, terminated)
+        return following, self.outcome(states, actions, following)
+
+    def state_vector(self, states: BitState) -> Array:
+        """Positions and velocities [n, nq + nv]."""
+        return jnp.concatenate(states.physics, axis=-1)
+
+    def add_to_state(self, states: BitState, change: Array) -> BitState:
+        """States whose positions and velocities are changed by [n, nq + nv], in single precision."""
+        return self._place(add_to_physics(states.physics, change))
+
+    def observe(self, states: BitState) -> Array:
+        """Observations [n, o]."""
+        return jax.vmap(self.family.observe)(states.physics)
+
+    def outcome(self, before: BitState, actions: Array, after: BitState) -> Outcome:
+        """What the task makes of steps from some states to others with actions [n, a]."""
+        return task_outcome(self.family, before.physics, actions, after.physics)
 
     @cached_property
     def _host(self) -> _Host:

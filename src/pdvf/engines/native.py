@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from pdvf.core.arrays import Array
+from pdvf.engines.base import task_outcome
 from pdvf.families.base import NativeFamily, Outcome, State
 
 
@@ -25,3 +30,35 @@ class NativeEngine:
         """States and outcomes after actions [n, a]."""
         states, rewards, terminated = jax.vmap(self.family.transition)(contexts, states, actions)
         return states, Outcome(jax.vmap(self.family.observe)(states), rewards, terminated)
+
+    def state_vector(self, states: State) -> Array:
+        """The real numbers [n, m] of states."""
+        return jax.vmap(lambda state: ravel_pytree(_reals(state))[0])(states)
+
+    def add_to_state(self, states: State, change: Array) -> State:
+        """States whose real numbers are changed by [n, m]."""
+
+        def add(state: State, change: Array) -> State:
+            vector, restore = ravel_pytree(_reals(state))
+            return jax.tree.map(
+                lambda old, new: old if new is None else new,
+                state,
+                restore(vector + change),
+                is_leaf=lambda x: x is None,
+            )
+
+        return jax.vmap(add)(states, change)
+
+    def observe(self, states: State) -> Array:
+        """Observations [n, o]."""
+        return jax.vmap(self.family.observe)(states)
+
+    def outcome(self, before: State, actions: Array, after: State) -> Outcome:
+        """What the task makes of steps from some states to others with actions [n, a]."""
+        family: Any = self.family
+        return task_outcome(family, before, actions, after)
+
+
+def _reals(state: State) -> Any:
+    """The state with None in place of everything that is no real number."""
+    return jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jnp.floating) else None, state)

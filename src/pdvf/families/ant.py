@@ -29,7 +29,6 @@ ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
 
 MANY_ANTS = {"ppo.environments": 512, "ppo.rollout": 16}
 """docs/decisions/0003-ppo.md"""
-PLACES = 13  # numbers of the observation before the velocities, of which that along x is the first
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,3 @@ class Ant(Simulated):
         """How high the torso is; it lies on the floor, as thick as it is, before it is too low."""
         low, high = self.options.healthy_height
         return (observation[0] - low) / (high - low)
-
-    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
-        """The reward with the mean speed before and after a step for that in between; the height ends it."""
-        del time
-        low, high = self.options.healthy_height
-        speed = (before[PLACES] + after[PLACES]) / 2
-        reward = speed + self.options.healthy_reward - self.options.control_cost * jnp.sum(action**2)
-        return reward, ~((after[0] >= low) & (after[0] <= high))  # also where it is no number

@@ -94,14 +94,19 @@ class Timed:
 
 
 @runtime_checkable
-class ImaginableFamily(Family, Protocol):
-    """A family whose task can be told from observations alone, so that episodes can be imagined."""
+class TaskFamily(Family, Protocol):
+    """A family whose task is a function of states, so that it can be asked about states that nobody simulated."""
 
-    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
-        """Reward [] and end of the task [] of a step between observations [o] with a scaled action [a].
+    def observe(self, state: State) -> Array:
+        """Observation [o] of a state."""
+        ...
 
-        `time` [] is the number of steps made, this one included.
-        """
+    def reward(self, before: State, after: State, action: Array) -> Array:
+        """Reward [] of a step with this action [a], inside its bounds."""
+        ...
+
+    def terminated(self, before: State, after: State, action: Array) -> Array:
+        """Whether the task ended [] with this step."""
         ...
 
 

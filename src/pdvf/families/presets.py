@@ -31,7 +31,6 @@ FEW_BASELINE_STEPS: Options = {
     "baselines.recurrent_rollout": 32,
     "baselines.estimation_rounds": 2,
     "baselines.estimation_updates": 50,
-    "imagine.updates": 200,
 }
 
 QUICK: Options = {
@@ -62,7 +61,6 @@ QUICK: Options = {
     "value.decoder_rounds": 2,
     "value.decoder_epochs": 60,
     "evaluate.episodes": 2,
-    "plus.episodes": 4,
 }
 """For simulators in which an episode takes long."""
 
@@ -101,7 +99,6 @@ def mujoco(common: Options, paper: Options, best: Options, quick: Options) -> Pr
         "value.uniform": 200,
         "value.probes": 8,
         "value.stages": 12,
-        "plus.by": "experience",
     }
     return {
         "common": usual | common,
@@ -125,7 +122,7 @@ def custom(horizon: int, probe_steps: int) -> Presets:
         "evaluate.episodes": 10,
     }
     return {
-        "common": {**UNKNOWN_SCALE, "collect.steps": kept, "plus.by": "experience"},
+        "common": {**UNKNOWN_SCALE, "collect.steps": kept},
         "quick": QUICK | quick,
         "smoke": SMOKE,
     }

@@ -1,11 +1,11 @@
 """Every method of the comparison behind one protocol (section 4.3): PD-VF is one of them."""
 
+from pdvf.methods.adaptive import PD_VF_PLUS
 from pdvf.methods.base import Agent, AtOnce, Feedback, Hidden, Inputs, Method, Training, Transitions, agent_artefact
 from pdvf.methods.maml import MAML
 from pdvf.methods.multitask_ppo import KMEANS, ORACLE, PPO_ALL, PPO_DYN
 from pdvf.methods.pdvf import BEST_SINGLE, NN, NO_AGG_POLICY, NO_AGG_VALUE, PD_VF, PPO_ENV
 from pdvf.methods.play import play_agent, play_everywhere
-from pdvf.methods.plus import PD_VF_PLUS
 from pdvf.methods.rl2 import RL2
 from pdvf.methods.rma import RMA
 

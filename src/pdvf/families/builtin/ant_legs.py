@@ -85,8 +85,8 @@ FAMILY = FamilySpec(
     AntLegsOptions,
     "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
     mujoco(
-        common={**MANY_ANTS, "plus.generalist": True},  # docs/decisions/0009-plus.md
-        paper={"plus.episodes": 16},
+        common={**MANY_ANTS},  # docs/decisions/0009-plus.md
+        paper={},
         best={},
         quick={},
     ),

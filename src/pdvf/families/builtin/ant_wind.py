@@ -68,7 +68,7 @@ FAMILY = FamilySpec(
     "an ant in a hidden wind (MuJoCo; 20 environments, 5 for testing)",
     mujoco(
         common={**MANY_ANTS, "value.power": 4.0, "value.high_return": 0.5},  # docs/decisions/0005-value.md
-        paper={"plus.episodes": 16},
+        paper={},
         best={},
         quick={},
     ),

@@ -131,14 +131,22 @@ class Spaceship(OnCircle, Timed):
         else:
             force = jnp.clip(action, -o.force, o.force)
         position = state.position + (force + self.field(context, state.position)) * o.dt**2 / 2
-        time = state.time + 1
-        reward, ended = self._outcome(position, time)
-        return SpaceshipState(position, time), reward, ended
+        after = SpaceshipState(position, state.time + 1)
+        return after, self.reward(state, after, action), self.terminated(state, after, action)
 
-    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
-        """Place and time are all that counts; a place outside of the room is seen, and judged, at its wall."""
+    def reward(self, before: SpaceshipState, after: SpaceshipState, action: Array) -> Array:
+        """How near the door the episode ends; nothing before."""
+        o = self.options
+        distance = jnp.linalg.norm(after.position - jnp.asarray(o.door, jnp.float32))
+        return jnp.where(self.terminated(before, after, action), jnp.exp(-o.decay * distance), 0.0)
+
+    def terminated(self, before: SpaceshipState, after: SpaceshipState, action: Array) -> Array:
+        """Whether the ship is outside, at a charge, or its time is up."""
         del before, action
-        return self._outcome(after, time)
+        o = self.options
+        outside = jnp.any((after.position <= 0.0) | (after.position >= o.room))
+        away = jnp.linalg.norm(after.position - jnp.asarray(o.charges, jnp.float32), axis=-1)
+        return outside | jnp.any(away < o.capture) | (after.time >= o.horizon)
 
     legend = MappingProxyType(
         {
@@ -174,15 +182,6 @@ class Spaceship(OnCircle, Timed):
         axes.set(xlim=(0, o.room), ylim=(0, o.room), aspect="equal", xticks=[], yticks=[])
         axes.spines[:].set_color(MUTED)
 
-    def _outcome(self, position: Array, time: Array) -> tuple[Array, Array]:
-        """Reward and end of the episode at a place; reward only where it ends."""
-        o = self.options
-        outside = jnp.any((position <= 0.0) | (position >= o.room))
-        away = jnp.linalg.norm(position - jnp.asarray(o.charges, jnp.float32), axis=-1)
-        ended = outside | jnp.any(away < o.capture) | (time >= o.horizon)
-        distance = jnp.linalg.norm(position - jnp.asarray(o.door, jnp.float32))
-        return jnp.where(ended, jnp.exp(-o.decay * distance), 0.0), ended
-
 
 FAMILY = FamilySpec(
     Spaceship,
@@ -192,7 +191,6 @@ FAMILY = FamilySpec(
         "common": {
             "value.power": 8.0,
             "value.high_return": 0.5,
-            "imagine.renewed": 64,  # docs/decisions/0009-plus.md
         },
         "quick": {
             "policy_seeds": 1,

@@ -1,0 +1,163 @@
+"""Learns codes, effect and noise from paired steps of a policy in the training environments."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from pdvf.adapt.belief import along
+from pdvf.adapt.model import DynamicsModel, Rows, effects, loss, normalise, rescale
+from pdvf.adapt.tasks import BeliefTasks, TaskState
+from pdvf.core.arrays import Array, Scaler
+from pdvf.engines.base import settable
+from pdvf.engines.rollout import where
+
+EXPLORATION = 0.3
+"""Least standard deviation of the noise on actions while steps are gathered, in units of the largest action."""
+HELD_OUT = 8
+"""One in so many streams of episodes is not learned from."""
+JUDGED = 4096
+"""Held-out steps from which the size of codes is chosen."""
+
+
+def streams_for(rows: int, horizon: int) -> int:
+    """Streams of episodes that make about so many steps when each is as long as an episode."""
+    return HELD_OUT * max(rows // horizon // HELD_OUT, 1)
+
+
+def gather(tasks: BeliefTasks, actor: Any, streams: int, key: Array) -> Rows:
+    """Steps [T, n, ...] of noisy episodes in training environments; T is the horizon.
+
+    Where the engine can be put into any state, every step is made a second time in another training environment.
+    """
+    engine, family = tasks.inner, tasks.inner.family
+    paired = settable(engine)
+    count, box = tasks.contexts.shape[0], Scaler.from_box(family.action)
+    reset_key, play_key = jax.random.split(key)
+    nothing = jnp.zeros((streams, 1))
+    state, observation = tasks.reset(jax.random.split(reset_key, streams), nothing)
+    std = jnp.maximum(jnp.exp(actor.log_std), EXPLORATION)
+
+    def step(carry: tuple[TaskState, Array, Array], key: Array):
+        state, observation, first = carry
+        noise_key, other_key, reset_key = jax.random.split(key, 3)
+        mean = jax.vmap(actor)(observation)
+        action = jnp.clip(mean + std * jax.random.normal(noise_key, mean.shape), -1.0, 1.0)
+        following, outcome = tasks.step(nothing, state, box.unscale(action))
+        other, difference = state.environment, jnp.zeros((streams, 1))
+        if paired:
+            other = jax.random.randint(other_key, (streams,), 0, count)
+            there, _ = engine.step(tasks.contexts[other], state.inner, box.unscale(action))
+            difference = engine.state_vector(there) - engine.state_vector(following.inner)  # pyright: ignore
+        row = Rows(
+            state.observation,
+            action,
+            following.observation,
+            state.environment,
+            first,
+            outcome.terminated,
+            other,
+            difference,
+        )
+        again, fresh = tasks.reset(jax.random.split(reset_key, streams), nothing)
+        ended = outcome.terminated
+        carry = jax.tree.map(lambda x, y: where(ended, x, y), (again, fresh), (following, outcome.observation))
+        return (*carry, ended), row
+
+    carry = (state, observation, jnp.ones(streams, bool))
+    return jax.lax.scan(step, carry, jax.random.split(play_key, family.horizon))[1]
+
+
+def steps_of(rows: Rows, paired: bool) -> int:
+    """Environment steps that were spent on rows."""
+    return rows.first.size * (2 if paired else 1)
+
+
+def fit(model: DynamicsModel, rows: Rows, paired: bool, updates: int, batch: int, rate: float, key: Array):
+    """The model after some gradient steps on streams that are not held out, and the mean loss."""
+    kept = jax.tree.map(lambda x: _flat(x[:, _held_out(rows) :]), rows)
+    model = rescale(model, rows)
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, updates // 20, updates))
+    )
+
+    def step(carry, key: Array):
+        model, state = carry
+        chosen = jax.random.randint(key, (batch,), 0, kept.first.shape[0])
+        value, gradient = jax.value_and_grad(loss)(model, jax.tree.map(lambda x: x[chosen], kept), paired)
+        change, state = optimiser.update(gradient, state)
+        return (optax.apply_updates(model, change), state), value
+
+    (model, _), losses = jax.lax.scan(step, (model, optimiser.init(model)), jax.random.split(key, updates))
+    return model, jnp.mean(losses[-(updates // 10) :])
+
+
+def _held_out(rows: Rows) -> int:
+    return rows.first.shape[1] // HELD_OUT
+
+
+def _flat(x: Array) -> Array:
+    return x.reshape(-1, *x.shape[2:])
+
+
+def held_out(rows: Rows) -> Rows:
+    """The streams [T, n, ...] that `fit` does not see."""
+    return jax.tree.map(lambda x: x[:, : _held_out(rows)], rows)
+
+
+def held_out_effects(model: DynamicsModel, rows: Rows, paired: bool):
+    """Effects on `JUDGED` held-out steps, for `normalise`."""
+    steps = jax.tree.map(lambda x: _flat(x), held_out(rows))
+    chosen = jnp.linspace(0, steps.first.shape[0] - 1, JUDGED).astype(jnp.int32)
+    return effects(model, jax.tree.map(lambda x: x[chosen], steps), paired)
+
+
+class Quality(NamedTuple):
+    """How far a model may be trusted, on held-out steps of training environments."""
+
+    explained: Array  # [K] R^2 of the effect with 1, 2, ... numbers a code
+    rank: Array  # [] numbers of a code
+    relative_error: Array  # [] median relative error of the effect
+    temperature: Array  # []
+    code_error: Array  # [] mean squared error of the belief's mean at the last steps of held-out streams, over a code's
+
+
+def renormalise(models: DynamicsModel, seen: Any) -> tuple[DynamicsModel, Quality]:
+    """Models [S, ...] whose codes are scaled to the unit ball; on the host, one after the other."""
+    frames, errors = [], []
+    for s in range(models.raw_codes.shape[0]):
+        own = jax.tree.map(lambda x: np.asarray(x[s], np.float64 if x.dtype == jnp.float32 else None), seen)
+        frame = normalise(np.asarray(models.raw_codes[s]), own, np.asarray(models.codes[s]))
+        apart = frame.codes[own.minuend] - np.where(own.subtrahend[:, None] < 0, 0.0, frame.codes[own.subtrahend])
+        predicted = np.einsum("nmk,nk->nm", own.effect @ frame.frame, apart)
+        size = np.linalg.norm(own.target, axis=-1)
+        moved = size > 1e-6
+        wrong = np.linalg.norm(predicted - own.target, axis=-1)[moved] / size[moved]
+        frames.append(frame)
+        errors.append(np.median(wrong) if moved.any() else 1.0)
+    codes, origin, turned, explained, rank = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*frames, strict=True))
+    models = eqx.tree_at(lambda m: (m.codes, m.origin, m.frame), models, (codes, origin, turned))
+    zeros = jnp.zeros(len(frames))
+    return models, Quality(explained, rank, jnp.asarray(np.array(errors, np.float32)), zeros, zeros)
+
+
+def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:
+    """A model whose belief is as sure as it should be in held-out streams, and the error of its mean."""
+    seen = held_out(rows)
+    plain = eqx.tree_at(lambda m: m.temperature, model, jnp.ones(()))
+    beliefs = jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(
+        plain, seen.observation, seen.action, seen.next_observation, seen.first
+    )  # [n, T, ...]
+    codes = model.codes[seen.environment.T]  # [n, T, K]
+    means = jax.vmap(jax.vmap(lambda b: b.mean))(beliefs)
+    apart = codes - means
+    distance = jnp.einsum("ntk,ntkl,ntl->nt", apart, beliefs.precision, apart)
+    rank = jnp.maximum(jnp.sum(jnp.any(model.codes != 0.0, axis=0)), 1)
+    temperature = jnp.clip(jnp.mean(distance) / rank, 1.0, 1e4)
+    error = jnp.mean(jnp.sum(apart[:, -1] ** 2, -1)) / jnp.mean(jnp.sum(codes[:, -1] ** 2, -1))
+    return eqx.tree_at(lambda m: m.temperature, model, temperature), error

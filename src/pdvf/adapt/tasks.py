@@ -1,0 +1,128 @@
+"""Episodes in real and synthesised environments, seen together with the belief about which one it is.
+
+Every observation that a policy gets is followed by the features of the belief, from the prior at the first step on. So
+PPO trains a policy on what it will meet in an environment that it has never seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pdvf.adapt.belief import LARGEST, Belief, update
+from pdvf.adapt.model import DynamicsModel
+from pdvf.core.arrays import Array, Box, Scaler
+from pdvf.engines.base import Engine, settable
+from pdvf.engines.completion import Completed
+from pdvf.engines.wrappers import ExtendedObservation
+from pdvf.families.base import Family, Outcome, State
+
+JITTER = 0.1
+"""Synthesised codes are as far from the centre as a training code, give or take this share."""
+
+
+class TaskState(NamedTuple):
+    """n episodes."""
+
+    environment: Array  # [n] training environment that is simulated
+    context: Array  # [n, c + K] its context, and the offset of the code
+    observation: Array  # [n, o]
+    belief: Belief  # [n, ...]
+    inner: State
+
+
+@dataclass(frozen=True)
+class BeliefTasks:
+    """Draws an environment at every reset: one for training, or, with probability `share`, a synthesised one.
+
+    Where an engine takes contexts, this one takes anything: the draw does not depend on it.
+    """
+
+    inner: Engine
+    contexts: Array  # [E, c] of the training environments
+    model: DynamicsModel
+    share: Array  # []
+
+    @property
+    def family(self) -> Family:
+        """The inner family, with the features of the belief in its observation."""
+        bound = np.full(2 * self.model.code_size, LARGEST, np.float32)
+        return ExtendedObservation(self.inner.family, Box(-bound, bound))
+
+    @cached_property
+    def _engine(self) -> Engine:
+        """With completion where the inner engine can be put into any state; else `share` must be 0."""
+        if settable(self.inner):
+            return Completed(self.inner, self.model.effect, self.model.code_size)  # pyright: ignore
+        return _Uncompleted(self.inner, self.model.code_size)
+
+    def reset(self, keys: Array, contexts: Array) -> tuple[TaskState, Array]:
+        """Episodes at their start, with the prior as their belief."""
+        del contexts
+        environment, context, reset_keys = jax.vmap(self._draw)(keys)
+        inner, observation = self._engine.reset(reset_keys, context)
+        prior = Belief.prior(self.model.code_size)
+        belief = jax.tree.map(lambda x: jnp.broadcast_to(x, (keys.shape[0], *x.shape)), prior)
+        state = TaskState(environment, context, observation, belief, inner)
+        return state, _with_features(observation, belief)
+
+    def step(self, contexts: Array, states: TaskState, actions: Array) -> tuple[TaskState, Outcome]:
+        """One step of each episode; the belief takes it in."""
+        del contexts
+        inner, outcome = self._engine.step(states.context, states.inner, actions)
+        scaled = jnp.clip(Scaler.from_box(self.inner.family.action).scale(actions), -1.0, 1.0)
+        learn = jax.vmap(update, in_axes=(None, 0, 0, 0, 0))
+        belief = learn(self.model, states.belief, states.observation, scaled, outcome.observation)
+        after = states._replace(observation=outcome.observation, belief=belief, inner=inner)
+        return after, outcome._replace(observation=_with_features(outcome.observation, belief))
+
+    def _draw(self, key: Array) -> tuple[Array, Array, Array]:
+        """A training environment [], its context with the offset of the code [c + K], and a key for its start."""
+        real_key, radius_key, direction_key, jitter_key, which_key, reset_key = jax.random.split(key, 6)
+        codes = self.model.codes
+        environment = jax.random.randint(real_key, (), 0, codes.shape[0])
+        made = sample_code(codes, radius_key, direction_key, jitter_key)
+        synthesised = jax.random.uniform(which_key) < self.share
+        nearest = jnp.argmin(jnp.sum((codes - made) ** 2, axis=-1))
+        environment = jnp.where(synthesised, nearest, environment)
+        offset = jnp.where(synthesised, made - codes[environment], 0.0)
+        return environment, jnp.concatenate([self.contexts[environment], offset]), reset_key
+
+
+def sample_code(codes: Array, radius_key: Array, direction_key: Array, jitter_key: Array) -> Array:
+    """A code [K] in any direction from the centre, as far from it as one of the training codes [E, K], or a bit more.
+
+    Codes lie in the unit ball of an ellipsoid around them, and use as many of the K numbers as are needed.
+    """
+    used = jnp.any(codes != 0.0, axis=0)
+    direction = jnp.where(used, jax.random.normal(direction_key, used.shape), 0.0)
+    direction = direction / jnp.maximum(jnp.linalg.norm(direction), 1e-6)
+    radius = jax.random.choice(radius_key, jnp.linalg.norm(codes, axis=-1))
+    return radius * jax.random.uniform(jitter_key, minval=1 - JITTER, maxval=1 + JITTER) * direction
+
+
+@dataclass(frozen=True)
+class _Uncompleted:
+    """An engine that takes the same contexts as `Completed` and has no way to synthesise."""
+
+    inner: Engine
+    code_size: int
+
+    @property
+    def family(self) -> Family:
+        return self.inner.family
+
+    def reset(self, keys: Array, contexts: Array) -> tuple[State, Array]:
+        return self.inner.reset(keys, contexts[:, : -self.code_size])
+
+    def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
+        return self.inner.step(contexts[:, : -self.code_size], states, actions)
+
+
+def _with_features(observation: Array, belief: Belief) -> Array:
+    return jnp.concatenate([observation, jax.vmap(lambda b: b.features())(belief)], axis=-1)

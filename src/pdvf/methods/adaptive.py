@@ -1,0 +1,187 @@
+"""PD-VF-plus (ours): one policy that acts under a belief about the dynamics, trained in a completed family.
+
+In stages, for every seed: the policy so far plays in the training environments, and every step is made again in another
+of them; a model of the dynamics learns codes, effect and noise from these pairs; PPO then trains the policy in real and
+synthesised environments, with the belief's mean and standard deviations beside every observation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pdvf.adapt import learning
+from pdvf.adapt.belief import Belief, update
+from pdvf.adapt.model import DynamicsModel, make_model
+from pdvf.adapt.tasks import BeliefTasks
+from pdvf.config import PPOOptions
+from pdvf.core.arrays import Array
+from pdvf.core.devices import shard_over_devices
+from pdvf.engines.base import settable
+from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.multitask_ppo import method_ppo
+from pdvf.paper.pipeline import Problem
+from pdvf.rl import ppo
+from pdvf.rl.networks import Actor
+
+NAME = "pd-vf-plus"
+TRUSTED = 0.5
+"""Median relative error of the effect at which no environment is synthesised any more."""
+
+
+class BeliefMemory(NamedTuple):
+    """The belief, and the observation that the next transition begins with [o]."""
+
+    belief: Belief
+    observation: Array
+
+
+class BeliefAgent(eqx.Module):
+    """A policy that sees the belief beside the observation."""
+
+    actor: Actor
+    model: DynamicsModel
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> BeliefMemory:
+        """The prior."""
+        del hidden
+        return BeliefMemory(Belief.prior(self.model.code_size), observation)
+
+    def act(self, memory: BeliefMemory, observation: Array, feedback: Feedback) -> tuple[Array, BeliefMemory]:
+        """Takes in the last transition, then acts."""
+        learned = update(self.model, memory.belief, memory.observation, feedback.action, observation)
+        first = feedback.first > 0.5
+        belief = jax.tree.map(lambda old, new: jnp.where(first, old, new), memory.belief, learned)
+        return self.actor(jnp.concatenate([observation, belief.features()])), BeliefMemory(belief, observation)
+
+    def adapt(self, memory: BeliefMemory, transitions: Transitions) -> BeliefMemory:
+        """Has seen them already."""
+        del transitions
+        return memory
+
+
+class TrainingState(NamedTuple):
+    """Models and policies in training, [S, ...]."""
+
+    model: DynamicsModel
+    share: Array  # [S] of synthesised episodes
+    policy: ppo.TrainState
+
+
+@dataclass(frozen=True)
+class AdaptiveTraining:
+    """S models with their policies."""
+
+    problem: Problem
+    key: Array
+    options: PPOOptions
+    name = NAME
+
+    @property
+    def stages(self) -> int:
+        """As many as a policy has checkpoints."""
+        return self.options.checkpoints
+
+    @cached_property
+    def _paired(self) -> bool:
+        return settable(self.problem.engine)
+
+    @property
+    def _streams(self) -> int:
+        return learning.streams_for(self.problem.config.plus.rows, self.problem.engine.family.horizon)
+
+    def _tasks(self, model: DynamicsModel, share: Array) -> BeliefTasks:
+        return BeliefTasks(self.problem.engine, jnp.asarray(self.problem.contexts), model, share)
+
+    def start(self) -> TrainingState:
+        """Untrained models and policies."""
+        keys = jax.random.split(jax.random.fold_in(self.key, 0), self.problem.config.policy_seeds)
+        return jax.vmap(self._start)(keys)
+
+    def _start(self, key: Array) -> TrainingState:
+        model_key, policy_key = jax.random.split(key)
+        engine, given = self.problem.engine, self.problem.config.plus
+        contexts = jnp.asarray(self.problem.contexts)
+        size = 1
+        if self._paired:
+            states, _ = jax.eval_shape(engine.reset, jax.random.split(key, 1), contexts[:1])
+            size = jax.eval_shape(engine.state_vector, states).shape[-1]  # pyright: ignore
+        family = engine.family
+        model = make_model(
+            family.observation.size, family.action.size, size, contexts.shape[0], given.code, given.width, model_key
+        )
+        tasks = self._tasks(model, jnp.zeros(()))
+        return TrainingState(
+            model, jnp.zeros(()), ppo.initialise(tasks, self.options, jnp.zeros(1), policy_key)
+        )
+
+    def advance(self, state: TrainingState, stage: int) -> tuple[TrainingState, dict[str, Array]]:
+        """Gathers steps, fits the models, then trains the policies."""
+        key = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
+        fit_key, shuffle = jax.random.split(key)
+        keys = jax.random.split(fit_key, state.share.shape[0])
+        model, rows, seen, loss = self._fit((), (state.model, state.policy.actor, keys))
+        model, quality = learning.renormalise(model, seen)
+        model, error = self._calibrate((), (model, rows))
+        trust = jnp.clip(1 - quality.relative_error / TRUSTED, 0.0, 1.0)
+        share = self.problem.config.plus.synthesised * trust * self._paired
+        policy, metrics = self._train(shuffle, (model, share, state.policy))
+        batch = self.options.environments * self.options.rollout
+        steps = self.options.updates_per_checkpoint * batch + rows.first[0].size * (2 if self._paired else 1)
+        return TrainingState(model, share, policy), {
+            "train_return": jnp.nanmean(metrics.episode_return[:, -5:]),
+            "model_loss": jnp.mean(loss),
+            "effect_error": jnp.mean(quality.relative_error),
+            "code_numbers": jnp.mean(quality.rank),
+            "code_error": jnp.mean(error),
+            "temperature": jnp.mean(model.temperature),
+            "synthesised": jnp.mean(share),
+            "std": jnp.mean(metrics.std[:, -1]),
+            "steps": jnp.array(float(share.shape[0] * steps)),
+        }
+
+    @cached_property
+    def _fit(self):
+        given = self.problem.config.plus
+
+        def one(model: DynamicsModel, actor: Actor, key: Array):
+            gather_key, fit_key = jax.random.split(key)
+            rows = learning.gather(self._tasks(model, jnp.zeros(())), actor, self._streams, gather_key)
+            model, loss = learning.fit(
+                model, rows, self._paired, given.updates, given.batch, given.learning_rate, fit_key
+            )
+            return model, rows, learning.held_out_effects(model, rows, self._paired), loss
+
+        return shard_over_devices(lambda _, split: jax.vmap(one)(*split))
+
+    @cached_property
+    def _calibrate(self):
+        return shard_over_devices(lambda _, split: jax.vmap(learning.calibrate)(*split))
+
+    @cached_property
+    def _train(self):
+        def one(shuffle: Array, model: DynamicsModel, share: Array, state: ppo.TrainState):
+            updates = self.options.updates_per_checkpoint
+            return ppo.train(self._tasks(model, share), self.options, jnp.zeros(1), state, shuffle, updates)
+
+        return shard_over_devices(
+            lambda shuffle, split: jax.vmap(lambda *each: one(shuffle, *each))(*split)
+        )
+
+    def finish(self, state: TrainingState) -> dict[str, Any]:
+        """The agents [S, ...]."""
+        return {agent_artefact(NAME): BeliefAgent(state.policy.actor, state.model)}
+
+
+def train_plus(problem: Problem, inputs: Inputs, key: Array) -> AdaptiveTraining:
+    """A model and a policy for every seed."""
+    del inputs
+    return AdaptiveTraining(problem, key, method_ppo(problem))
+
+
+PD_VF_PLUS = Method(NAME, "one policy under a belief, trained in a completed family (ours)", train_plus)
