@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -51,8 +51,8 @@ class Run:
     environment: Mapping[str, Any]
     groups: tuple[Group, ...]
     evaluation: Mapping[str, np.ndarray]
-    infos: Mapping[str, Mapping[str, Any]]  # of the artefacts in PHASES and of agents, those that are there
-    made_with: Mapping[str, Mapping[str, str]]  # versions and devices, by artefact
+    manifests: Mapping[str, Mapping[str, Any]]  # of every artefact, by name
+    steps: Mapping[str, int] = field(default_factory=dict)  # of all environments that each method learned in
 
     @property
     def family(self) -> str:
