@@ -13,7 +13,7 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A number and the ends of its bootstrap interval, which are NaN where one seed says nothing of the next."""
+    """A number and the ends of its bootstrap interval, which are NaN where there is nothing to draw."""
 
     value: float
     low: float
@@ -67,13 +67,15 @@ def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.
 
 
 def summarise(returns: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0) -> Summary:
-    """Mean, interquartile mean and mean of each environment of returns [E, S, J], with intervals."""
+    """Mean, interquartile mean and mean of each environment of returns [E, S, J], with intervals.
+
+    Where there is one seed, they say how much luck there is in the episodes, and nothing of another seed.
+    """
     samples = resample(returns, resamples, seed)
     scores = returns.mean(axis=2)
 
     def estimate(value: np.ndarray, samples: np.ndarray) -> Estimate:
-        low, high = interval(samples, level) if returns.shape[1] > 1 else (np.nan, np.nan)
-        return Estimate(float(value), float(low), float(high))
+        return _estimate(value, samples, level)
 
     each = samples.mean(axis=2)  # [B, E]
     return Summary(
@@ -92,10 +94,7 @@ def probability_of_improvement(
     both methods anew, each for itself. Episodes are not drawn: noise on scores that are nearly tied moves the chance
     towards one half, and the estimate out of its own interval.
     """
-    _require_returns(first)
-    _require_returns(second)
-    if first.shape[0] != second.shape[0]:
-        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+    _require_same_environments(first, second)
 
     def chance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = a[..., :, None], b[..., None, :]
@@ -105,9 +104,7 @@ def probability_of_improvement(
     if first.shape[1] == 1 and second.shape[1] == 1:
         return Estimate(value, np.nan, np.nan)
     scores = (resample(x, resamples, seed + i, draw_episodes=False) for i, x in enumerate((first, second)))
-    samples = chance(*scores)
-    low, high = interval(samples, level)
-    return Estimate(value, float(low), float(high))
+    return _estimate(value, chance(*scores), level)
 
 
 def difference(
@@ -124,17 +121,13 @@ def difference(
     ones for both. Where both have one seed, it says how much luck there is in the episodes, and nothing of another
     seed.
     """
-    _require_returns(first)
-    _require_returns(second)
-    if first.shape[0] != second.shape[0]:
-        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+    _require_same_environments(first, second)
     if paired:
         samples = resample(first - second, resamples, seed).mean(axis=(1, 2))
     else:
         one, other = resample(first, resamples, seed), resample(second, resamples, seed + 1)
         samples = one.mean(axis=(1, 2)) - other.mean(axis=(1, 2))
-    low, high = interval(samples, level)
-    return Estimate(float(first.mean() - second.mean()), float(low), float(high))
+    return _estimate(first.mean() - second.mean(), samples, level)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -147,3 +140,15 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 def _require_returns(returns: np.ndarray) -> None:
     if returns.ndim != 3 or 0 in returns.shape:
         raise ValueError(f"returns have shape {returns.shape}, expected environments, seeds and episodes")
+
+
+def _require_same_environments(first: np.ndarray, second: np.ndarray) -> None:
+    _require_returns(first)
+    _require_returns(second)
+    if first.shape[0] != second.shape[0]:
+        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+
+
+def _estimate(value: float | np.ndarray, samples: np.ndarray, level: float) -> Estimate:
+    low, high = interval(samples, level)
+    return Estimate(float(value), float(low), float(high))
