@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -29,9 +30,14 @@ def methods(run: Run) -> Figure:
     axes = figure.add_subplot()
     for place, group in enumerate(groups):
         draw_bar(axes, place, group.summary.mean, 0.7, look(group.method).colour, across=True)
-        value, low, high = group.summary.mean
-        end = np.nanmax([value, high, 0.0])
-        words = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL, "color": INK}
+        value, end = group.summary.mean.value, max(group.summary.mean.high, 0.0)
+        words: dict[str, Any] = {
+            "xytext": (5, 0),
+            "textcoords": "offset points",
+            "va": "center",
+            "fontsize": SMALL,
+            "color": INK,
+        }
         axes.annotate(run.number(value), (end, place), **words)
     tidy(axes, "", "mean return in the test environments")
     axes.grid(visible=False)

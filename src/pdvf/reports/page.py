@@ -126,10 +126,8 @@ def _name(method: str) -> str:
 
 
 def _why_no_interval(returns: np.ndarray) -> str:
-    _, seeds, episodes = returns.shape
-    return (
-        "(one model and episode, so no interval)" if seeds * episodes == 1 else "(all episodes alike, so no interval)"
-    )
+    alike = "all episodes alike" if returns[0].size > 1 else "one model and episode"
+    return f"({alike}, so no interval)"
 
 
 def caption(name: str, run: Run) -> str:
