@@ -381,7 +381,7 @@ def test_context_names_are_escaped(store):
 def test_a_method_named_like_mathematics(store):
     path = store.folder / "returns.csv"
     path.write_text(path.read_text().replace(",nn,", r",$\oops$,"))
-    figure = bars.few(read_run(store), "test")
+    figure = bars.by_environment(read_run(store), "test", bars.everything, many=False)
     assert figure is not None
     png(figure)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,14 +30,7 @@ def methods(run: Run) -> Figure:
     for place, group in enumerate(groups):
         draw_bar(axes, place, group.summary.mean, 0.7, look(group.method).colour, across=True)
         value, end = group.summary.mean.value, max(group.summary.mean.high, 0.0)
-        words: dict[str, Any] = {
-            "xytext": (5, 0),
-            "textcoords": "offset points",
-            "va": "center",
-            "fontsize": SMALL,
-            "color": INK,
-        }
-        axes.annotate(run.number(value), (end, place), **words)
+        axes.text(end, place, f"  {run.number(value)}", va="center", fontsize=SMALL, color=INK)
     tidy(axes, "", "mean return in the test environments")
     axes.grid(visible=False)
     axes.set_yticks(range(len(groups)), [_label(group) for group in groups])
@@ -53,6 +45,14 @@ def draw_bar(axes: Axes, place: float, estimate: Estimate, width: float, colour:
     bar, line = (axes.barh, axes.hlines) if across else (axes.bar, axes.vlines)
     bar(place, estimate.value, width, color=colour, zorder=2)
     line(place, estimate.low, estimate.high, color=INK, linewidth=1.4, zorder=5)
+
+
+Choose = Callable[[Run, str], list[Group]]
+
+
+def everything(run: Run, split: str) -> list[Group]:
+    """All methods, where they are few."""
+    return run.select(split, "honest")
 
 
 def is_comparison(run: Run) -> bool:
@@ -72,27 +72,14 @@ def ablations(run: Run, split: str) -> list[Group]:
     return [group for group in run.select(split, "honest") if group.method in ABLATIONS]
 
 
-def few(run: Run, split: str) -> Figure | None:
-    """Returns of few methods in each environment."""
-    return None if is_comparison(run) else _by_environment(run, split, run.select(split, "honest"))
+def by_environment(run: Run, split: str, choose: Choose, many: bool) -> Figure | None:
+    """Bars of each chosen method in each environment and of its mean, with 95 % intervals, in rows of environments.
 
-
-def figure_4(run: Run, split: str) -> Figure | None:
-    """Returns of baselines in each environment."""
-    return _by_environment(run, split, baselines(run, split)) if is_comparison(run) else None
-
-
-def figure_5(run: Run, split: str) -> Figure | None:
-    """Returns of ablations in each environment."""
-    return _by_environment(run, split, ablations(run, split)) if is_comparison(run) else None
-
-
-def _by_environment(run: Run, split: str, groups: Sequence[Group]) -> Figure | None:
-    """Bars of each method in each environment and of its mean, with 95 % intervals, in rows of environments.
-
-    The paper's bars, which have been digitised for the test environments alone, are outlines.
+    Nothing where the methods are not as few or `many` as the figure is for. The paper's bars, which have been
+    digitised for the test environments alone, are outlines.
     """
-    if not groups:
+    groups = choose(run, split)
+    if not groups or is_comparison(run) != many:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
     environments = sorted({number for group in groups for number in group.environments})

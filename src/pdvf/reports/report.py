@@ -34,12 +34,19 @@ MANY = ("test_baselines", "test_ablations", "train_baselines", "train_ablations"
 """Figures for a run of few methods, and those that take their place in a comparison."""
 ENTRIES = (
     Entry("methods", "All methods", bars.methods),
-    Entry("test_returns", "Returns in the test environments", partial(bars.few, split="test")),
-    Entry("test_baselines", "Baselines in the test environments", partial(bars.figure_4, split="test")),
-    Entry("test_ablations", "Ablations in the test environments", partial(bars.figure_5, split="test")),
-    Entry("train_returns", "Returns in the training environments", partial(bars.few, split="train")),
-    Entry("train_baselines", "Baselines in the training environments", partial(bars.figure_4, split="train")),
-    Entry("train_ablations", "Ablations in the training environments", partial(bars.figure_5, split="train")),
+    *(
+        Entry(
+            f"{split}_{name}",
+            f"{name.capitalize()} in the {words} environments",
+            partial(bars.by_environment, split=split, choose=choose, many=many),
+        )
+        for split, words in (("test", "test"), ("train", "training"))
+        for name, choose, many in (
+            ("returns", bars.everything, False),
+            ("baselines", bars.baselines, True),
+            ("ablations", bars.ablations, True),
+        )
+    ),
     Entry("paths", "Paths in the test environments", figures.paths),
     Entry("strips", "Adapted agents in the test environments", films.strips),
     Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings),

@@ -66,7 +66,7 @@ def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.
     return low, high
 
 
-def summarise(returns: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0) -> Summary:
+def summarise(returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Summary:
     """Mean, interquartile mean and mean of each environment of returns [E, S, J], with intervals.
 
     Where there is one seed, they say how much luck there is in the episodes, and nothing of another seed.
@@ -74,19 +74,16 @@ def summarise(returns: np.ndarray, resamples: int = RESAMPLES, level: float = LE
     samples = resample(returns, resamples, seed)
     scores = returns.mean(axis=2)
 
-    def estimate(value: np.ndarray, samples: np.ndarray) -> Estimate:
-        return _estimate(value, samples, level)
-
     each = samples.mean(axis=2)  # [B, E]
     return Summary(
-        estimate(scores.mean(), each.mean(axis=1)),
-        estimate(interquartile_mean(scores.ravel()), interquartile_mean(samples.reshape(len(samples), -1))),
-        tuple(estimate(scores[e].mean(), each[:, e]) for e in range(len(scores))),
+        _estimate(scores.mean(), each.mean(axis=1)),
+        _estimate(interquartile_mean(scores.ravel()), interquartile_mean(samples.reshape(len(samples), -1))),
+        tuple(_estimate(scores[e].mean(), each[:, e]) for e in range(len(scores))),
     )
 
 
 def probability_of_improvement(
-    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0
+    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:
     """Chance that a seed of the first method scores above a seed of the second in the same environment.
 
@@ -104,7 +101,7 @@ def probability_of_improvement(
     if first.shape[1] == 1 and second.shape[1] == 1:
         return Estimate(value, np.nan, np.nan)
     scores = (resample(x, resamples, seed + i, draw_episodes=False) for i, x in enumerate((first, second)))
-    return _estimate(value, chance(*scores), level)
+    return _estimate(value, chance(*scores))
 
 
 def difference(
@@ -112,7 +109,6 @@ def difference(
     second: np.ndarray,
     paired: bool = False,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Estimate:
     """Mean return of the first method less that of the second, over the same environments; [E, S, J] and [E, S', J'].
@@ -127,7 +123,7 @@ def difference(
     else:
         one, other = resample(first, resamples, seed), resample(second, resamples, seed + 1)
         samples = one.mean(axis=(1, 2)) - other.mean(axis=(1, 2))
-    return _estimate(first.mean() - second.mean(), samples, level)
+    return _estimate(first.mean() - second.mean(), samples)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -149,6 +145,6 @@ def _require_same_environments(first: np.ndarray, second: np.ndarray) -> None:
         raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
 
 
-def _estimate(value: float | np.ndarray, samples: np.ndarray, level: float) -> Estimate:
-    low, high = interval(samples, level)
+def _estimate(value: float | np.ndarray, samples: np.ndarray) -> Estimate:
+    low, high = interval(samples)
     return Estimate(float(value), float(low), float(high))

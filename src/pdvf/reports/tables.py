@@ -200,4 +200,4 @@ def _context(run: Run, number: int) -> str:
     context = run.evaluation["contexts"][at[0]]
     names = run.context_names if len(run.context_names) == len(context) > 1 else ("",) * len(context)
     shown = (f"{name} {float(value):.2f}".strip() for name, value in zip(names, context, strict=True))
-    return f"\n({', '.join(shown)})".replace("-", "−")
+    return "".join(f"\n{words}" for words in shown).replace("-", "−")
