@@ -10,7 +10,6 @@ This module does not import JAX. The user's file may.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import pickle
@@ -212,6 +211,8 @@ def end_with_parent(lifeline: int) -> None:
 
     The parent holds the other end of this socket and sends nothing: the first event on it is its end.
     """
+    import fcntl  # Windows has none
+
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     if hasattr(fcntl, "F_SETSIG"):  # Linux; elsewhere it is SIGIO, which ends a process too
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # type: ignore[attr-defined]
