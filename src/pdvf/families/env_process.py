@@ -92,15 +92,14 @@ class Slots:
         return made, seconds / (len(slots) * seeds)
 
     def _steps(
-        self, size: int, slots: Sequence[int], actions: np.ndarray, fresh: dict[int, Start]
+        self, size: int, slots: Sequence[int], actions: np.ndarray, starts: Sequence[Start | None]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """One step in every slot: observations [n, o], rewards [n], ends [n], and seconds of one step."""
         count = len(slots)
         seen, reward = np.empty((count, size), np.float32), np.empty(count, np.float32)
         ended = np.empty(count, bool)
         calls, began, making = count, time.perf_counter(), 0.0
-        for i, slot in enumerate(slots):
-            start = fresh.get(i)
+        for i, (slot, start) in enumerate(zip(slots, starts, strict=True)):
             if start is not None:
                 if start.context is not None:
                     at = time.perf_counter()
@@ -172,26 +171,30 @@ def said(error: BaseException) -> str:
 
 def _numbers(observation: Any, size: int) -> np.ndarray:
     """An observation [o] as numbers."""
-    try:
-        numbers = np.asarray(observation)
-    except BaseException as error:
-        raise Problem(f"gave an observation that is {_kind(observation)}", f", expected {size} numbers") from error
-    if numbers.dtype.kind not in "fiub":
-        given = _kind(observation) if not isinstance(observation, np.ndarray) else f"an array of {numbers.dtype}"
-        raise Problem(f"gave an observation that is {given}", f", expected {size} numbers")
+    numbers = _array("an observation", observation, "fiub", f"{size} numbers")
     if numbers.size != size:
         raise Problem(f"gave an observation of {numbers.size} numbers", f", expected {size} finite")
     return numbers.reshape(-1)
 
 
 def _scalar(what: str, value: Any, kinds: str, expected: str) -> Any:
-    try:
-        number = np.asarray(value)
-    except BaseException as error:
-        raise Problem(f"gave {what} that is {_kind(value)}", f", expected {expected}") from error
-    if number.dtype.kind not in kinds or number.size != 1:
+    number = _array(what, value, kinds, expected)
+    if number.size != 1:
         raise Problem(f"gave {what} that is {_kind(value)}", f", expected {expected}")
     return number.reshape(())[()]
+
+
+def _array(what: str, value: Any, kinds: str, expected: str) -> np.ndarray:
+    """A value as an array of one of these kinds of numbers."""
+    given = _kind(value)
+    try:
+        array = np.asarray(value)
+    except BaseException as error:
+        raise Problem(f"gave {what} that is {given}", f", expected {expected}") from error
+    if array.dtype.kind not in kinds:
+        given = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else given
+        raise Problem(f"gave {what} that is {given}", f", expected {expected}")
+    return array
 
 
 def _kind(value: Any) -> str:
