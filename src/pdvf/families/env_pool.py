@@ -152,12 +152,12 @@ class EnvPool:
                 self._grow_for(len(moves))
             load = Counter(place[0] for place in places if place is not None)
             shares: dict[int, list[int]] = {}  # rows of each worker
-            starts: list[Start | None] = [None] * len(moves)
+            starts: dict[int, Start] = {}  # of rows whose environment has to get there first
             for i, move in enumerate(moves):
                 place, context = places[i], move.key[0]
                 if place is None:
                     workers = range(len(self._workers))
-                    worker = min(workers, key=lambda w: (load[w], not self._idle.get((w, context))))  # noqa: B023
+                    worker = min(workers, key=lambda w: (load[w], not self._idle.get((w, context))))
                     load[worker] += 1 + len(move.past)
                     slot, to_make = self._take(worker, context)
                     places[i] = place = worker, slot
@@ -167,7 +167,8 @@ class EnvPool:
             asked = {}
             for worker, share in shares.items():
                 actions = np.stack([moves[i].action for i in share])
-                command = ("step", size, [at[i][1] for i in share], actions, [starts[i] for i in share])
+                fresh = {row: starts[i] for row, i in enumerate(share) if i in starts}
+                command = ("step", size, [at[i][1] for i in share], actions, fresh)
                 asked[worker] = _Request(command, [moves[i].key[0] for i in share])
             count = len(moves)
             made = Moved(np.empty((count, size), np.float32), np.empty(count, np.float32), np.empty(count, bool))

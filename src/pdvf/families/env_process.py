@@ -92,14 +92,15 @@ class Slots:
         return made, seconds / (len(slots) * seeds)
 
     def _steps(
-        self, size: int, slots: Sequence[int], actions: np.ndarray, starts: Sequence[Start | None]
+        self, size: int, slots: Sequence[int], actions: np.ndarray, fresh: dict[int, Start]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """One step in every slot: observations [n, o], rewards [n], ends [n], and seconds of one step."""
         count = len(slots)
         seen, reward = np.empty((count, size), np.float32), np.empty(count, np.float32)
         ended = np.empty(count, bool)
         calls, began, making = count, time.perf_counter(), 0.0
-        for i, (slot, start) in enumerate(zip(slots, starts, strict=True)):
+        for i, slot in enumerate(slots):
+            start = fresh.get(i)
             if start is not None:
                 if start.context is not None:
                     at = time.perf_counter()
