@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -69,14 +69,15 @@ def summary(run: Run) -> str:
     return text.getvalue()
 
 
-def terminal(groups: Sequence[Group]) -> str:
+def terminal(groups: Sequence[Group], steps: Mapping[str, int | None]) -> str:
     """Mean return in the test environments, best first, for the terminal; with intervals where there are seeds."""
     test = [group for group in groups if (group.split, group.protocol) == ("test", "honest")]
-    rows = [("method", "test return", "95 % interval", "seeds")]
+    rows = [("method", "mean", "95 % interval", "environment steps")]
     for group in sorted(test, key=lambda group: -group.summary.mean.value):
         mean, low, high = group.summary.mean
-        between = "" if np.isnan(low) or low == high else f"[{low:.4g}, {high:.4g}]"
-        rows.append((group.method, f"{mean:.4g}", between, str(group.returns.shape[1])))
+        between = "-" if np.isnan(low) or low == high else f"[{low:.4g}, {high:.4g}]"
+        used = steps.get(group.method)
+        rows.append((group.method, f"{mean:.4g}", between, "-" if used is None else f"{used:,}"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
