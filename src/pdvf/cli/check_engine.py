@@ -17,7 +17,7 @@ POLICIES, STEPS, EPISODES = 8, 50, 2
 
 @dataclass(frozen=True)
 class CheckEngine:
-    """An engine against MuJoCo in C: single steps and mean returns."""
+    """A MuJoCo engine against MuJoCo in C."""
 
     family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY")]
     """A MuJoCo family that `pdvf list` names."""

@@ -11,7 +11,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Export:
-    """One file that adapts with NumPy alone, for a robot: `pdvf.load(FILE)`."""
+    """One file that adapts with NumPy alone, for a robot."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run whose phase `fit` is finished."""

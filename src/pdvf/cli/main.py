@@ -103,7 +103,7 @@ def parse(first: First, arguments: Sequence[str]) -> Command:
     name, target = (*first.words, "", "")[:2]
     kinds: list[Any] = []
     for known, kind in COMMANDS.items():
-        default: Any = tyro.MISSING
+        default: Any = tyro.MISSING_NONPROP
         if known == name and target and issubclass(kind, Run):
             config = kind.defaults(target, first.preset, first.family)
             default = kind(family=tyro.MISSING, config=config, preset=first.preset)

@@ -59,7 +59,7 @@ class Fit(Phase):
 
 
 class Evaluate(Phase):
-    """Phase 4: plays a run one episode at a time; RUN/returns.csv."""
+    """Phase 4: one episode at a time; RUN/returns.csv."""
 
     phases = ("evaluate", "returns")
 

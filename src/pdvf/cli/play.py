@@ -10,7 +10,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Play:
-    """Plays an exported model in the test environments of its family."""
+    """Plays an exported model in unseen environments."""
 
     file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|NAME")]
     """A file that `pdvf export` wrote, or the name of a model that comes with the package, such as spaceship."""

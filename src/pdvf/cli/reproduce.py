@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Every family and method of the paper, and one page with all tables."""
+    """Every family and method of the paper, one page."""
 
     families: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[FAMILY ...]")] = ()
     """Families by name; all four for none."""

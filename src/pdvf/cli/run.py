@@ -13,7 +13,7 @@ from pdvf.cli.shared import execute, make_plan
 
 @dataclass(frozen=True)
 class Run:
-    """Trains PD-VF on a family, plays in unseen environments and reports."""
+    """Trains on a family, plays in unseen environments, reports."""
 
     family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY")]
     """A family that `pdvf list` names, such as spaceship, or your own as file.py:object or package.module:object.

@@ -14,7 +14,7 @@ from pdvf.core.validation import ConfigError
 
 @dataclass(frozen=True)
 class Sweep(Run):
-    """Searches options in training environments that are held out."""
+    """Searches options in held-out training environments."""
 
     family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY|RUN")]
     """A family, or the folder of a run whose configuration is to be searched around."""
