@@ -33,7 +33,7 @@ from pdvf.paper.policy import PolicyDecoder
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
 
-AUTOENCODER = AutoencoderOptions(embedding=3, model=8, epochs=1, batch=8)
+AUTOENCODER = AutoencoderOptions(embedding=3, model=8, dropout=0.0, epochs=1, batch=8)
 TINY = Config(
     "spaceship",
     # A reward that falls slowly, so that returns differ in their first digits.
