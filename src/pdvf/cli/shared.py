@@ -71,7 +71,6 @@ def execute(tasks: Sequence[Task], quiet: bool) -> int:
             from pdvf.reports.data import read_returns
             from pdvf.reports.tables import terminal
 
-            groups = read_returns(task.store)
-            print(terminal(groups, {group.method: environment_steps(task.store, group.method) for group in groups}))
+            print(terminal(read_returns(task.store), environment_steps(task.store)))
             print(f"report: {task.store.folder / 'report.html'}")
     return 0

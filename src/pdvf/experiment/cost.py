@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pdvf.experiment.store import RunStore
-from pdvf.methods.base import agent_artefact
+from pdvf.methods.base import AGENT
 
 PHASE_1 = ("policies", "upper_bound")
 """Both are left by the same training."""
 
 
-def environment_steps(store: RunStore, method: str) -> int | None:
-    """Steps of the trainings that a method's agent comes from, directly or not; None where none was recorded."""
-    waiting, seen, steps = [agent_artefact(method)], set[str](), list[float]()
+def environment_steps(store: RunStore) -> dict[str, int]:
+    """Steps of the trainings that each method's agent comes from, directly or not, where they were recorded."""
+    found = {name.removeprefix(AGENT): _steps(store, name) for name in store.names(AGENT) if "-stage-" not in name}
+    return {method: steps for method, steps in found.items() if steps is not None}
+
+
+def _steps(store: RunStore, agent: str) -> int | None:
+    waiting, seen, steps = [agent], set[str](), list[float]()
     while waiting:
         name = waiting.pop()
         if name in seen or not store.has(name):

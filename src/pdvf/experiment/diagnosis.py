@@ -160,7 +160,7 @@ def context_r2(family: Family, contexts: np.ndarray, z_d: np.ndarray) -> float:
     x, y = z_d.reshape(environments * probes, -1), np.repeat(targets, probes, axis=0)
     ridge = Ridge(alpha=1e-3 * (environments - 1) * probes)
     groups = np.repeat(np.arange(environments), probes)
-    guess = cross_val_predict(ridge, x, y, groups=groups, cv=LeaveOneGroupOut())
+    guess = np.asarray(cross_val_predict(ridge, x, y, groups=groups, cv=LeaveOneGroupOut()))
     missed = targets - guess.reshape(environments, probes, -1).mean(axis=1)
     return float(1 - (missed**2).sum() / ((targets - targets.mean(axis=0)) ** 2).sum())
 

@@ -103,7 +103,7 @@ def summary(run: Run) -> str:
     return Table([*names, *(f"{name}{end}" for name in estimates for end in ("", "_low", "_high"))], rows).csv()
 
 
-def terminal(groups: Sequence[Group], steps: Mapping[str, int | None] | None = None) -> str:
+def terminal(groups: Sequence[Group], steps: Mapping[str, int] | None = None) -> str:
     """Mean return in the test environments, best first, for the terminal."""
     test = [group for group in groups if (group.split, group.protocol) == ("test", "honest")]
     rows = []
