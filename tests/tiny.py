@@ -33,7 +33,7 @@ from pdvf.paper.policy import PolicyDecoder
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
 
-AUTOENCODER = AutoencoderOptions(embedding=3, model=8, decoder=8, epochs=1, batch=8)
+AUTOENCODER = AutoencoderOptions(embedding=3, model=8, dropout=0.0, epochs=1, batch=8)
 TINY = Config(
     "spaceship",
     # A reward that falls slowly, so that returns differ in their first digits.
@@ -43,10 +43,11 @@ TINY = Config(
     ppo=PPOOptions(steps=64, environments=2, rollout=8, epochs=1, minibatches=2, hidden=8, checkpoints=2),
     collect=CollectOptions(episodes=2),
     dynamics=AUTOENCODER,
-    policy=PolicyAutoencoderOptions(embedding=3, model=8, decoder=8, epochs=1, batch=8, set_size=4),
+    policy=PolicyAutoencoderOptions(embedding=3, model=8, epochs=1, batch=8, set_size=4),
     value=ValueOptions(
         members=2,
         hidden=8,
+        anchor=0.5,
         epochs=1,
         stages=2,
         stage_epochs=1,
@@ -54,7 +55,6 @@ TINY = Config(
         interpolations=4,
         uniform=4,
         probes=2,
-        snapshots=3,
         decoder_rounds=1,
         decoder_epochs=1,
     ),
@@ -67,7 +67,6 @@ TINY = Config(
         recurrent_environments=2,
         recurrent_rollout=8,
         recurrent_minibatches=2,
-        history=3,
         estimation_rounds=2,
         estimation_updates=2,
     ),

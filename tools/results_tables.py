@@ -28,6 +28,7 @@ from statistics import fmean
 from typing import Any
 
 from pdvf.reports.style import look, rank
+from pdvf.reports.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -47,9 +48,8 @@ EARLY = 20.0
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table whose first column is text."""
-    lines = (head, ["---", *["---:"] * (len(head) - 1)], *rows)
-    return "".join(f"|{'|'.join(line)}|\n" for line in lines)
+    """A Markdown table."""
+    return Table(head, list(rows)).markdown()
 
 
 def text(value: float, scale: float | None = None) -> str:
@@ -109,8 +109,7 @@ def comparison(folder: str) -> str:
         rows.append([label, estimate(line, "mean", scale), text(float(train[method]["mean"]), scale), paper, *apart])
     minus = [f"{look(name).label.rstrip('*')} minus it" for name in OURS if name in test]
     head = ["", "test", "training", "the paper, test", *minus]
-    shown = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
-    return grid([head[i] for i in shown], [[row[i] for i in shown] for row in rows])
+    return Table(head, rows).without_empty_columns().markdown()
 
 
 def means(folders: Sequence[str]) -> str:

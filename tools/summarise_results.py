@@ -23,7 +23,7 @@ def summarise(folder: Path) -> str:
     with open(folder / "returns.csv", encoding="utf-8", newline="") as file:
         family = next(csv.DictReader(file))["family"]
     config = {"family": family}
-    return summary(Run(config, {}, read_returns(RunStore(folder, config)), {}, {}, {}))
+    return summary(Run(config, {}, read_returns(RunStore(folder, config)), {}, {}))
 
 
 def main(words: list[str]) -> int:

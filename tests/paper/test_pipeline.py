@@ -93,7 +93,7 @@ def test_shapes_by_hand(shapes):
     assert shapes["trajectories"].observation.shape == (6, 3, 2, 8, 2)
     assert shapes["trajectories"].returns.shape == (6, 3, 2)
     adapter = shapes["adapter"]
-    assert adapter.value.third.weight.shape == (2, 3 * 2, 9, 8)  # 3 snapshots of 2 members
+    assert adapter.value.third.weight.shape == (2, 5 * 2, 9, 8)  # 5 snapshots of 2 members
     assert shapes["initial_adapter"].value.third.weight.shape == (2, 2, 9, 8)  # 2 members
     assert adapter.body.probe.log_std.shape == (2, 2)
     assert adapter.train_z_d.shape == (2, 3, 3)
@@ -125,7 +125,7 @@ def test_training_changes_policies_and_models(tiny_run, shapes):
     for a, b in zip(jax.tree.leaves(initial.body), jax.tree.leaves(adapter.body), strict=True):
         np.testing.assert_array_equal(a, b)
     members = np.asarray(initial.value.third.weight)  # [2, 2, ...]
-    stages = np.asarray(adapter.value.third.weight).reshape(2, 3, *members.shape[1:])
+    stages = np.asarray(adapter.value.third.weight).reshape(2, 5, *members.shape[1:])
     same = (stages == members[:, None]).all(axis=(2, 3, 4))  # W before aggregation is one of the two stages that it had
     assert same.any(axis=1).all()
     assert not same.all()

@@ -208,12 +208,16 @@ def test_what_is_absent_is_left_out_and_named(store):
         store.remove(name)
     (store.folder / "environment.json").unlink()
     write_report(store)
-    assert sorted(file.stem for file in (store.folder / "figures").iterdir()) == ["test_returns", "train_returns"]
+    assert sorted(file.stem for file in (store.folder / "figures").iterdir()) == [
+        "methods",
+        "test_returns",
+        "train_returns",
+    ]
     text = plain(page(store))
     assert "Not shown, since the run has no data for it" in text
     for entry in report.ENTRIES:
         assert (entry.title in text.split("Not shown", 1)[1]) == (
-            entry.name not in (*report.FEW, *report.MANY, "strips")
+            entry.name not in ("methods", *report.FEW, *report.MANY, "strips")
         )
 
 
@@ -223,7 +227,7 @@ def test_every_method_and_another_family(tmp_path, no_tsne):
     text = plain(write_report(store).read_text(encoding="utf-8"))
     assert "PD-VF on Hovercraft" in text
     assert "RL²" in text
-    assert "one model, so no interval" in text
+    assert "one model and episode, so no interval" in text
     assert "nan" not in text.split()
     assert "the paper's is" not in text
     assert not (store.folder / "figures" / "paths.png").exists()
@@ -254,8 +258,8 @@ def test_comparison_has_the_papers_figures_and_its_numbers(tmp_path, no_tsne):
 
 def test_figures_4_and_5_share_the_methods_out(tmp_path):
     run = read_run(make_run(tmp_path / "run", (*LEVEL,), seeds=1, episodes=1))
-    four = [group.method for group in bars._baselines(run, "test")]
-    five = [group.method for group in bars._ablations(run, "test")]
+    four = [group.method for group in bars.baselines(run, "test")]
+    five = [group.method for group in bars.ablations(run, "test")]
     assert four == [
         "pd-vf",
         "ppo-env",
@@ -377,7 +381,7 @@ def test_context_names_are_escaped(store):
 def test_a_method_named_like_mathematics(store):
     path = store.folder / "returns.csv"
     path.write_text(path.read_text().replace(",nn,", r",$\oops$,"))
-    figure = bars.test_returns(read_run(store))
+    figure = bars.by_environment(read_run(store), "test", bars.everything, many=False)
     assert figure is not None
     png(figure)
 

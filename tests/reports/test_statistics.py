@@ -82,11 +82,13 @@ def test_same_numbers_every_time():
     assert summarise(returns, resamples=100, seed=1) != summarise(returns, resamples=100)
 
 
-def test_one_seed_has_no_interval():
-    summary = summarise(np.array([[[1.0, 2.0]], [[3.0, 6.0]]]), resamples=20)
+def test_one_seed_has_an_interval_over_episodes():
+    summary = summarise(np.array([[[1.0, 2.0]], [[3.0, 6.0]]]), resamples=500)
     assert summary.mean.value == pytest.approx(3.0)
-    for estimate in (summary.mean, summary.iqm, *summary.environments):
-        assert np.isnan([estimate.low, estimate.high]).all()
+    # The mean of two draws from 1 and 2 is 1, 1.5 or 2, each end with a quarter of the chance.
+    assert summary.environments == ((1.5, 1.0, 2.0), (4.5, 3.0, 6.0))
+    alone = summarise(np.array([[[1.0]], [[3.0]]]), resamples=20)
+    assert alone.mean == (2.0, 2.0, 2.0)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (0, 4, 5), (3, 4, 0)])

@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro.conf
 
@@ -35,7 +35,7 @@ from pdvf.families.registry import family_names, find_spec
 class Config:
     """Everything that decides the result of a run."""
 
-    family: Annotated[str, tyro.conf.Fixed, tyro.conf.Suppress]
+    family: tyro.conf.Fixed[str]
     """The family of environments."""
     environment: Any
     """The family's own options."""

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+from tyro.conf import Fixed
+
 from pdvf.core.validation import positive as _positive
 from pdvf.core.validation import require as _require
 
@@ -32,11 +34,11 @@ class PPOOptions:
     """Lambda of the generalised advantage estimator."""
     clip: float = 0.2
     """Clipping of the probability ratio."""
-    value_coefficient: float = 0.5
+    value_coefficient: Fixed[float] = 0.5
     """Weight of the critic's loss."""
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus."""
-    max_gradient_norm: float = 0.5
+    max_gradient_norm: Fixed[float] = 0.5
     """Gradients are clipped to this norm."""
     hidden: int = 64
     """Width of the two hidden layers of actor and critic."""
@@ -44,7 +46,7 @@ class PPOOptions:
     """Scale observations by the mean and spread of all that a policy has seen, instead of by their bounds."""
     normalise_rewards: bool = False
     """Divide rewards by the spread of the discounted returns so far."""
-    stagger: bool = False
+    stagger: Fixed[bool] = False
     """Let the first episodes of the copies end at different times, so that not all end at once ever after."""
     checkpoints: int = 8
     """Policies kept along the training of each run; the last is the finished one."""
@@ -102,9 +104,9 @@ class AutoencoderOptions:
     """Dimensions of the embedding."""
     model: int = 64
     """Width of the set transformer, d_model."""
-    dropout: float = 0.1
+    dropout: Fixed[float] = 0.1
     """Dropout of the encoder's sublayers."""
-    decoder: int = 128
+    decoder: Fixed[int] = 128
     """Width of the decoder's two hidden layers."""
     epochs: int = 200
     """Passes over the training trajectories."""
@@ -123,7 +125,7 @@ class AutoencoderOptions:
 class PolicyAutoencoderOptions(AutoencoderOptions):
     """The policy autoencoder, which reads whole episodes."""
 
-    noise: float = 0.1
+    noise: Fixed[float] = 0.1
     """Standard deviation of noise on each component of the embedding while the decoder learns."""
     set_size: int = 50
     """Most state-action pairs of an episode that the encoder reads (a random subset when there are more)."""
@@ -158,9 +160,9 @@ class ValueOptions:
     """Extra policy embeddings drawn uniformly from the sphere, scored before training."""
     probes: int = 16
     """Optimal embeddings played for each training environment in a stage, each from a noisy probe of its own."""
-    jitter: float = 0.1
+    jitter: Fixed[float] = 0.1
     """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
-    own_environment: float = 0.75
+    own_environment: Fixed[float] = 0.75
     """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
     own_range: bool = False
     """Scale returns to [0, 1] within each training environment, instead of over all of them together."""
@@ -168,13 +170,13 @@ class ValueOptions:
     """Returns, scaled to [0, 1], are raised to this power for W: above 1 it tells good policies apart better."""
     high_return: float = 0.9
     """Scaled returns above this are fitted from both sides ..."""
-    underestimation: float = 0.05
+    underestimation: Fixed[float] = 0.05
     """... below it, an underestimate weighs only this much: only an overestimate can mislead the choice."""
-    snapshots: int = 5
+    snapshots: Fixed[int] = 5
     """Stages with the lowest held-out loss whose quadratic forms are averaged in the end."""
-    anchor: float = 0.0
+    anchor: Fixed[float] = 0.0
     """Share of A(s0, z_d) that is taken from A in the training environments near z_d when a policy is chosen."""
-    anchor_width: float = 0.3
+    anchor_width: Fixed[float] = 0.3
     """How near: the standard deviation of their weights around z_d."""
     decoder_rounds: int = 5
     """Rounds of aggregation for the policy decoder."""
@@ -219,7 +221,7 @@ class BaselineOptions:
     """MAML: environments whose episodes are played at once."""
     meta_batches: int = 10
     """MAML: minibatches of one pass over them."""
-    meta_step: float = 0.1
+    meta_step: Fixed[float] = 0.1
     """MAML: size of the gradient step at test time before training; it is learned, one for each unit."""
     recurrent_environments: int = 64
     """RL2: episodes played at once; few and long sequences would leave most of a machine idle."""
@@ -227,9 +229,9 @@ class BaselineOptions:
     """RL2: steps of each between two updates, through which gradients flow back."""
     recurrent_minibatches: int = 4
     """RL2: minibatches of one pass, each of whole sequences."""
-    history: int = 16
+    history: Fixed[int] = 16
     """RMA: most recent transitions from which the context is estimated."""
-    estimation_rounds: int = 3
+    estimation_rounds: Fixed[int] = 3
     """RMA: rounds of playing and regression; the first is played with the true context, the others with estimates."""
     estimation_updates: int = 2000
     """RMA: gradient steps of the regression in each round."""

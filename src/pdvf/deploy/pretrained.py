@@ -1,4 +1,4 @@
-"""Plays a trained PD-VF from one file, on any computer: `pdvf evaluate --pretrained FILE`.
+"""Plays a trained PD-VF from one file, on any computer: `pdvf play FILE`.
 
 Everything that adapts is `pdvf.deploy.runtime`; the environments are Gymnasium's.
 """
@@ -15,6 +15,7 @@ import scipy.stats
 from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
+from pdvf.families.base import HostFamily, MujocoFamily
 from pdvf.families.gym_ids import gym_id, register
 from pdvf.families.registry import family_names, make_family
 
@@ -38,29 +39,36 @@ def find(name: str) -> Path:
     packed = {file.stem: file for file in sorted(MODELS.glob("*.pdvf"))}
     if name not in packed:
         known = f"or one of: {', '.join(packed)}" if packed else "(no models come with this version)"
-        raise ConfigError(f"--pretrained is {name!r}, expected a file made by `pdvf export` {known}")
+        raise ConfigError(f"the model is {name!r}, expected a file made by `pdvf export` {known}")
     return packed[name]
 
 
-def play(file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
-    """The family of a model, and its episodes in each of the test environments."""
+def play(file: Path, episodes: int, seed: int, target: str | None = None) -> tuple[str, list[Played]]:
+    """The family of a model, and its episodes in each test environment; `target` names a family of the user's own."""
     try:
-        return _play(Adapter.load(file), file, episodes, seed)
+        return _play(Adapter.load(file), file, episodes, seed, target)
     except AdapterError as error:
         raise ConfigError(str(error)) from error
 
 
-def _play(adapter: Adapter, file: Path, episodes: int, seed: int) -> tuple[str, list[Played]]:
+def _play(adapter: Adapter, file: Path, episodes: int, seed: int, target: str | None) -> tuple[str, list[Played]]:
     family = adapter.about["family"]
-    if family not in family_names():
-        raise ConfigError(f"{file} is for the family {family!r}, expected one of: {', '.join(family_names())}")
+    if target is None and family not in family_names():
+        raise ConfigError(
+            f"{file} is for the family {family!r}, expected one of: {', '.join(family_names())}; name your own with "
+            "--family file.py:object"
+        )
+    if episodes < 1:
+        raise ConfigError(f"--episodes is {episodes}, expected at least 1")
 
-    register()
     measured = adapter.about.get("measured", {})
     found = []
-    made = make_family(family)
-    for number in made.test(seed=0).numbers:
-        env = gymnasium.make(gym_id(family), context=number)
+    made = make_family(target or family)
+    if made.name != family:
+        raise ConfigError(f"{file} is for the family {family!r}, expected {made.name!r} as --family says")
+    split = made.test(seed=0)
+    for number, context in zip(split.numbers, split.contexts, strict=True):
+        env = _environment(made, number, context)
         given, expected = (adapter.observation_size, adapter.action_size), _sizes(env)
         if given != expected:
             raise ConfigError(f"{file} is for observation and action of sizes {given}, expected {expected}")
@@ -69,6 +77,18 @@ def _play(adapter: Adapter, file: Path, episodes: int, seed: int) -> tuple[str, 
         found.append(Played(number, returns, known, adapter.predicted_return, adapter.out_of_distribution))
         env.close()
     return family, found
+
+
+def _environment(family: Any, number: int, context: np.ndarray) -> gymnasium.Env:
+    if family.name in family_names():
+        register()
+        return gymnasium.make(gym_id(family.name), context=number)
+    if isinstance(family, HostFamily):
+        values = {name: float(value) for name, value in zip(family.context_names, context, strict=True)}
+        return gymnasium.wrappers.TimeLimit(family.make(values), family.horizon)
+    from pdvf.engines.gym_envs import FamilyEnv, MujocoEnv
+
+    return MujocoEnv(family, number) if isinstance(family, MujocoFamily) else FamilyEnv(family, number)
 
 
 def _sizes(env: gymnasium.Env) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from pdvf.engines.host import HostEngine
 from pdvf.engines.mujoco_c import MujocoCEngine
 from pdvf.engines.native import NativeEngine
 from pdvf.families.base import Family, HostFamily, MujocoFamily, NativeFamily
+from pdvf.families.mujoco import need
 
 NAMES = ("auto", "native", "host", "c", "mjx", "warp")
 
@@ -39,6 +40,8 @@ def make_engine(family: Family, name: str = "auto", seed: int = 0) -> Engine:
     assert isinstance(family, MujocoFamily)
     if name == "c":
         return MujocoCEngine(family)
+    for package in ("mujoco", "warp") if name == "warp" else ("mujoco",):  # now: a run's folder is made next
+        need(package, package, f"engine {name}")
     from pdvf.engines.mjx import MjxEngine
 
     return MjxEngine(family, known, "warp" if name == "warp" else "jax")

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 from pdvf.core.arrays import Array
 from pdvf.families.base import Family
@@ -132,38 +134,14 @@ def findings(family: Family, contexts: np.ndarray, measured: Measured) -> list[F
     ranks = [rank_correlation(p, r) for p, r in zip(m.predicted.T, m.sampled.T, strict=True)]
     known = [rank for rank in ranks if rank is not None]
     above = max(float((m.own - m.lowest).mean()), 1e-9)
-    return [
-        Finding(
-            "experts",
-            float(m.own.mean()),
-            "return of the best policy of each environment in it",
-            float((m.hindsight - m.own).mean()),
-        ),
-        Finding(
-            "decoder",
-            float((m.decoded - m.lowest).mean()) / above,
-            "return of that policy's embedding, decoded, as a share of its own (0: the worst that W knows)",
-            float((m.hindsight - m.known).mean()),
-        ),
-        Finding(
-            "ranking",
-            float(np.mean(known)) if known else float("nan"),
-            "rank correlation of W's predictions and returns over policies",
-            float((m.known - m.ranked).mean()),
-        ),
-        Finding(
-            "optimum",
-            float(m.nearness.mean()),
-            "|cosine| of W's optimum and the nearest embedding of a training policy",
-            float((m.ranked - m.optimal).mean()),
-        ),
-        Finding(
-            "dynamics",
-            context_r2(family, contexts, m.z_d),
-            "R2 of the hidden context regressed from z_d, in environments left out",
-            float((m.optimal - m.adapted).mean()),
-        ),
-    ]
+    numbers = {
+        "experts": (m.own.mean(), m.hindsight - m.own),
+        "decoder": ((m.decoded - m.lowest).mean() / above, m.hindsight - m.known),
+        "ranking": (np.mean(known) if known else np.nan, m.known - m.ranked),
+        "optimum": (m.nearness.mean(), m.ranked - m.optimal),
+        "dynamics": (context_r2(family, contexts, m.z_d), m.optimal - m.adapted),
+    }
+    return [Finding(name, float(n), MEANING[name], float(loss.mean())) for name, (n, loss) in numbers.items()]
 
 
 def context_r2(family: Family, contexts: np.ndarray, z_d: np.ndarray) -> float:
@@ -179,14 +157,11 @@ def context_r2(family: Family, contexts: np.ndarray, z_d: np.ndarray) -> float:
     environments, probes, _ = z_d.shape
     if targets.shape[1] == 0 or environments < 3:
         return float("nan")
-    missed = np.zeros_like(targets)
-    for left in range(environments):
-        kept = np.arange(environments) != left
-        x, y = z_d[kept].reshape(-1, z_d.shape[-1]), np.repeat(targets[kept], probes, axis=0)
-        centre, middle = x.mean(axis=0), y.mean(axis=0)
-        ridge = 1e-3 * len(x) * np.eye(x.shape[1])
-        slope = np.linalg.solve((x - centre).T @ (x - centre) + ridge, (x - centre).T @ (y - middle))
-        missed[left] = targets[left] - ((z_d[left].mean(axis=0) - centre) @ slope + middle)
+    x, y = z_d.reshape(environments * probes, -1), np.repeat(targets, probes, axis=0)
+    ridge = Ridge(alpha=1e-3 * (environments - 1) * probes)
+    groups = np.repeat(np.arange(environments), probes)
+    guess = np.asarray(cross_val_predict(ridge, x, y, groups=groups, cv=LeaveOneGroupOut()))
+    missed = targets - guess.reshape(environments, probes, -1).mean(axis=1)
     return float(1 - (missed**2).sum() / ((targets - targets.mean(axis=0)) ** 2).sum())
 
 
@@ -209,6 +184,13 @@ def table(found: list[Finding], measured: Measured) -> str:
     return "\n".join(lines)
 
 
+MEANING = {
+    "experts": "return of the best policy of each environment in it",
+    "decoder": "return of that policy's embedding, decoded, as a share of its own (0: the worst that W knows)",
+    "ranking": "rank correlation of W's predictions and returns over policies",
+    "optimum": "|cosine| of W's optimum and the nearest embedding of a training policy",
+    "dynamics": "R2 of the hidden context regressed from z_d, in environments left out",
+}
 ADVICE = {
     "experts": "train policies longer or with more seeds: others beat them in their own environment",
     "decoder": "train the policy autoencoder and the decoder's aggregation longer",

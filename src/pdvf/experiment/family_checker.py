@@ -17,6 +17,7 @@ from pdvf.config import Config
 from pdvf.core.arrays import Array
 from pdvf.core.validation import ConfigError
 from pdvf.engines import Engine, make_engine
+from pdvf.experiment.progress import duration
 from pdvf.families.base import Family
 from pdvf.families.env_pool import fault_of
 
@@ -83,7 +84,9 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
     yield Finding("speed", True, f"{rate:,.0f} steps/s of the environments alone")
     for preset, config in presets.items():
         count = simulated_steps(config, len(train.numbers), len(test.numbers))
-        words = f"about {_long(count / rate)} of simulation ({count / 1e6:,.2g} million steps), learning comes on top"
+        words = (
+            f"about {duration(count / rate)} of simulation ({count / 1e6:,.2g} million steps), learning comes on top"
+        )
         yield Finding(f"  {preset}", True, words)
 
 
@@ -155,16 +158,6 @@ def simulated_steps(config: Config, train: int, test: int) -> int:
     episodes += config.model_seeds * (2 * kept + value.interpolations + value.uniform) * train
     episodes += ((train + test) * seeds + 4 * config.model_seeds * config.evaluate.episodes) * (train + test)
     return (train + test) * seeds * config.ppo.steps + episodes * horizon
-
-
-def _long(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.0f} h"
-    )
 
 
 def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> float:

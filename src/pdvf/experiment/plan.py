@@ -19,6 +19,7 @@ from typing import Any
 
 from pdvf.core.staged import OneStage, Staged
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
+from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener, write_event
 from pdvf.experiment.scalars import TensorBoard
@@ -116,7 +117,7 @@ def plan(
     def write_report() -> None:
         from pdvf.reports import write_report  # slow to import
 
-        write_report(store)
+        write_report(store, environment_steps(store))
 
     def files(name: str, write: Callable[[], None]) -> Task:
         return Task(store, name, (), (), lambda: OneStage(name, lambda: (write() or {}, {})))

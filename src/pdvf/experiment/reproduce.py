@@ -8,11 +8,9 @@ OUT/index.html         the tables and figures of all families together
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,8 @@ from pdvf.families.registry import family_names
 from pdvf.methods import METHODS
 from pdvf.paper.pipeline import PHASES
 from pdvf.reports.data import read_run
-from pdvf.reports.page import document
-from pdvf.reports.tables import headline
+from pdvf.reports.page import Section, index_page, status_page
+from pdvf.reports.tables import Table, headline
 
 FIGURES = (
     ("test_baselines", "Figure 4: baselines"),
@@ -78,27 +76,20 @@ def write_status(out: Path, tasks: Sequence[Task]) -> str:
     counted = [task for task in tasks if task.leaves]
     seconds = {(task.store.folder.name, task.name): _seconds(task) for task in counted}
     families = list(dict.fromkeys(family for family, _ in seconds))
-    head = "".join(f"<th>{escape(family)}</th>" for family in families)
     rows = []
     for name in dict.fromkeys(name for _, name in seconds):
-        row = "".join(f"<td>{_shown(seconds, family, name)}</td>" for family in families)
         label = METHODS[name].text if name in METHODS else f"phase {name}" if name in PHASES else ""
-        rows.append(f'<tr><td class="text">{escape(name)}<br><small>{escape(label)}</small></td>{row}</tr>')
+        rows.append([f"{name}\n{label}".rstrip(), *(_shown(seconds, family, name) for family in families)])
     spent = {f: sum(taken or 0.0 for (family, _), taken in seconds.items() if family == f) for f in families}
-    total = "".join(f"<td>{spent[family] / 60:.1f} min</td>" for family in families)
-    rows.append(f'<tr class="total"><td class="text">together</td>{total}</tr>')
+    rows.append(["together", *(f"{spent[family] / 60:.1f} min" for family in families)])
     done = sum(taken is not None for taken in seconds.values())
     line = f"{done} of {len(seconds)} tasks done, {sum(spent.values()) / 60:.1f} minutes spent on them"
     worked = stretches(out)
     by_the_clock = sum(stretch["seconds"] for stretch in worked) / 60
     times = "one stretch" if len(worked) == 1 else f"{len(worked)} stretches"
     clock = f" By the clock: {by_the_clock:.1f} minutes in {times}." if worked else ""
-    body = (
-        f'<h1>What is done</h1><p class="under">{line}.{clock} The same command goes on with what is left.</p>'
-        f'<div class="wide"><table><thead><tr><th class="text">Task</th>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-    write_file(out / "status.html", document("pdvf reproduce: status", body).encode())
+    table = Table(["Task", *families], rows, lead=len(rows) - 1)
+    write_file(out / "status.html", status_page(line, clock, table).encode())
     return line
 
 
@@ -109,7 +100,7 @@ def _seconds(task: Task) -> float | None:
 
 def _shown(seconds: Mapping[tuple[str, str], float | None], family: str, name: str) -> str:
     taken = seconds.get((family, name), math.nan)  # some methods do not suit some families
-    return "<small>left</small>" if taken is None else "" if math.isnan(taken) else f"{taken:.0f} s"
+    return "left" if taken is None else "" if math.isnan(taken) else f"{taken:.0f} s"
 
 
 def write_index(out: Path) -> Path:
@@ -117,19 +108,8 @@ def write_index(out: Path) -> Path:
     sections = []
     for family in (name for name in family_names() if (out / name / "report.html").is_file()):
         run = read_run(RunStore.open(out / family, family=family))
-        sections.append(f'<h2>{escape(family)}</h2><p><a href="{family}/report.html">the whole report</a></p>')
-        sections.append(headline(run))
-        for name, title in FIGURES:
-            file = out / family / "figures" / f"{name}.png"
-            if file.is_file():
-                data = base64.b64encode(file.read_bytes()).decode()
-                sections.append(
-                    f'<h3>{escape(title)}</h3><figure><div class="card"><img alt="{escape(title)}" '
-                    f'src="data:image/png;base64,{data}"></div></figure>'
-                )
-    body = (
-        "<h1>PD-VF: the whole paper</h1>"
-        '<p class="under">Ours beside the paper&rsquo;s; <a href="status.html">time of each task</a></p>'
-    )
-    write_file(out / "index.html", document("PD-VF: the whole paper", body + "".join(sections)).encode())
+        files = {title: out / family / "figures" / f"{name}.png" for name, title in FIGURES}
+        figures = {title: file.read_bytes() for title, file in files.items() if file.is_file()}
+        sections.append(Section(family, headline(run), figures))
+    write_file(out / "index.html", index_page(sections).encode())
     return out / "index.html"

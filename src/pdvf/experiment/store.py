@@ -18,7 +18,6 @@ manifest) counts as absent and is written over.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +30,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import safetensors.numpy
+from filelock import lock_descriptor
 
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import (
@@ -180,10 +180,7 @@ class RunStore:
             "device": device(),
             "created": now(),
         }
-        description = to_json(manifest)
-        remove_file(self._manifest(name))  # a manifest never stands beside another version's file
-        write_file(self._file(name), data)
-        write_file(self._manifest(name), description)
+        self._write(name, data, to_json(manifest))
 
     def load(self, name: str, like: Tree) -> Tree:
         """The artefact as a tree with the structure of `like`, after `verify`."""
@@ -219,9 +216,12 @@ class RunStore:
             return self.verify(name)
         other.verify(name)
         manifest = other.manifest(name) | {"config": _config_hash(self.config)}
-        remove_file(self._manifest(name))
-        write_file(self._file(name), read_file(other._file(name)))
-        write_file(self._manifest(name), to_json(manifest))
+        self._write(name, read_file(other._file(name)), to_json(manifest))
+
+    def _write(self, name: str, data: bytes, manifest: bytes) -> None:
+        remove_file(self._manifest(name))  # a manifest never stands beside another version's file
+        write_file(self._file(name), data)
+        write_file(self._manifest(name), manifest)
 
     def verify(self, name: str) -> None:
         """Raises unless the artefact is there, whole, and made from the present version of its inputs."""
@@ -250,10 +250,10 @@ class RunStore:
         path = self._manifest(name)
         manifest = read_json(path, ANEW)
         require_fields(manifest, MANIFEST, path, ANEW)
-        require_fields(manifest["device"], DEVICE, path, ANEW)
-        require_fields(manifest["info"], INFO, path, ANEW)
-        require_fields(manifest["versions"], dict.fromkeys(manifest["versions"], (str, type(None))), path, ANEW)
-        require_fields(manifest["inputs"], dict.fromkeys(manifest["inputs"], (str,)), path, ANEW)
+        packages = dict.fromkeys(manifest["versions"], (str, type(None)))
+        inputs = dict.fromkeys(manifest["inputs"], (str,))
+        for part, fields in {"device": DEVICE, "info": INFO, "versions": packages, "inputs": inputs}.items():
+            require_fields(manifest[part], fields, path, ANEW)
         for given in manifest["inputs"]:
             if not NAME.fullmatch(given):
                 raise RunError(f"{path} names the input {given!r}, expected the name of an artefact: {ANEW}")
@@ -365,20 +365,16 @@ def _locked(folder: Path) -> Iterator[int]:
 def _wait_for_lock(descriptor: int, folder: Path) -> None:
     """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error."""
     deadline = time.monotonic() + ENDING
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            pid = os.pread(descriptor, 32, 0).decode(errors="replace")
-            killed = pid.isdecimal() and not _is_alive(int(pid))
-            if not killed:
-                who = f"process {pid or 'unknown'} is"
-            elif time.monotonic() > deadline:
-                who = f"processes that process {pid}, which has ended, started are still"
-            else:
-                time.sleep(0.05)
-                continue
-            raise RunError(f"{who} writing to {folder}: wait until it ends, or use another --out") from error
+    while not lock_descriptor(descriptor, blocking=False):
+        pid = os.pread(descriptor, 32, 0).decode(errors="replace")
+        killed = pid.isdecimal() and not _is_alive(int(pid))
+        if killed and time.monotonic() <= deadline:
+            time.sleep(0.05)
+            continue
+        who = f"process {pid or 'unknown'} is"
+        if killed:
+            who = f"processes that process {pid}, which has ended, started are still"
+        raise RunError(f"{who} writing to {folder}: wait until it ends, or use another --out")
 
 
 def _is_alive(pid: int) -> bool:
@@ -418,24 +414,13 @@ def _config_hash(config: Mapping[str, Any]) -> str:
 def _changes(run: dict[str, Any], given: dict[str, Any]) -> list[str]:
     """One phrase for each option in which two configurations differ."""
     old, new = _flat(run), _flat(given)
-    names = [*new, *(name for name in old if name not in new)]
-    return [
-        f"{name}: {_shown(old, name)} in the run, {_shown(new, name)} given"
-        for name in names
-        if _shown(old, name) != _shown(new, name)
-    ]
+    pairs = {name: (old.get(name, "absent"), new.get(name, "absent")) for name in new | old}
+    return [f"{name}: {then} in the run, {now} given" for name, (then, now) in pairs.items() if then != now]
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Options by dotted name."""
-    flat: dict[str, Any] = {}
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Options as JSON by dotted name."""
+    flat: dict[str, str] = {}
     for name, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: json.dumps(value)}
     return flat
-
-
-def _shown(options: dict[str, Any], name: str) -> str:
-    return json.dumps(options[name]) if name in options else "absent"

@@ -24,31 +24,17 @@ if TYPE_CHECKING:
     from pdvf.families.custom import GymFamily, MujocoModel
     from pdvf.families.registry import make_family
 
-_HOMES = {
-    "core.arrays": ("Box",),
-    "families.base": (
-        "Family",
-        "GuardedFamily",
-        "HostFamily",
-        "MujocoFamily",
-        "NativeFamily",
-        "Outcome",
-        "Physics",
-        "Split",
-    ),
-    "families.builtin.ant_legs": ("AntLegs",),
-    "families.builtin.ant_wind": ("AntWind",),
-    "families.custom": ("GymFamily", "MujocoModel"),
-    "families.registry": ("make_family",),
-    "families.builtin.spaceship": ("Spaceship",),
-    "families.builtin.swimmer": ("Swimmer",),
-}
+_MODULES = ("core.arrays", "families.base", "families.registry", "families.custom")
+_BUILTIN = {"AntLegs": "ant_legs", "AntWind": "ant_wind", "Spaceship": "spaceship", "Swimmer": "swimmer"}
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"pdvf.{module}"), name)
+    if name in __all__:
+        modules = (f"families.builtin.{_BUILTIN[name]}",) if name in _BUILTIN else _MODULES
+        for module in modules:
+            found = importlib.import_module(f"pdvf.{module}")
+            if hasattr(found, name):
+                return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tyro.conf import Fixed
 
 from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import positive, require
@@ -35,19 +36,19 @@ MANY_ANTS = {"ppo.environments": 512, "ppo.rollout": 16}
 class AntOptions:
     """Constants that both Ant families share: Gymnasium's v3 task without contact forces."""
 
-    timestep: float = 0.01
+    timestep: Fixed[float] = 0.01
     """Seconds of one step of the simulator."""
-    frame_skip: int = 5
+    frame_skip: Fixed[int] = 5
     """Steps of the simulator in one step of the agent."""
-    healthy_reward: float = 1.0
+    healthy_reward: Fixed[float] = 1.0
     """Reward of every step."""
-    control_cost: float = 0.5
+    control_cost: Fixed[float] = 0.5
     """Weight of the squared action."""
-    healthy_height: tuple[float, float] = (0.2, 1.0)
+    healthy_height: Fixed[tuple[float, float]] = (0.2, 1.0)
     """The episode ends when the torso is lower or higher than this."""
-    noise: float = 0.1
+    noise: Fixed[float] = 0.1
     """At the start positions are rest +- this, velocities normal with this standard deviation."""
-    cone: Literal["pyramidal", "elliptic"] = "pyramidal"
+    cone: Fixed[Literal["pyramidal", "elliptic"]] = "pyramidal"
     """Friction cone; MuJoCo in C and MJX orient the pyramid differently and agree on the ellipse."""
     horizon: int = 256
     """Steps after which an episode ends."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from tyro.conf import Fixed
 
 from pdvf.families.base import Split
 
@@ -18,7 +19,7 @@ class CircleOptions:
     """Environments on the circle of dynamics."""
     train_environments: int = 15
     """The first so many are for training, the rest for testing."""
-    sampling: Literal["grid", "interval"] = "grid"
+    sampling: Fixed[Literal["grid", "interval"]] = "grid"
     """Angle of environment i: (i - 1) * 2 pi / environments, or drawn uniformly from there to the next."""
 
 

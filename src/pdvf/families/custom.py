@@ -31,7 +31,7 @@ from pdvf.core.validation import ConfigError, episode, require
 from pdvf.families import loading as targets
 from pdvf.families.base import MjSpec, Physics, Split
 from pdvf.families.env_pool import STEP_TIMEOUT, EnvPool
-from pdvf.families.mujoco import base_model
+from pdvf.families.mujoco import base_model, call_user
 
 Context = Mapping[str, float]
 
@@ -204,7 +204,7 @@ class MujocoModel(NamedContexts):
         """No bounds."""
         nq, nv = base_model(self).nq, base_model(self).nv
         sizes: Any = tuple(jax.ShapeDtypeStruct((n,), "float32") for n in (nq, nv))
-        shape = jax.eval_shape(self.observe_with, Physics(*sizes))
+        shape = jax.eval_shape(self.observe, Physics(*sizes))
         return Box(np.full(shape.shape, -np.inf, np.float32), np.full(shape.shape, np.inf, np.float32))
 
     @property
@@ -239,15 +239,15 @@ class MujocoModel(NamedContexts):
 
     def observe(self, physics: Physics) -> Array:
         """Observation [o] of a state."""
-        return self.observe_with(physics)
+        return call_user(self, "observe_with", self.observe_with, physics)
 
     def reward(self, before: Physics, after: Physics, action: Array) -> Array:
         """Reward [] of a step."""
-        return self.reward_of(before, after, action)
+        return call_user(self, "reward_of", self.reward_of, before, after, action)
 
     def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
         """Whether the task ended [] with this step."""
-        return self.ended(before, after, action)
+        return call_user(self, "ended", self.ended, before, after, action)
 
 
 def _box(what: str, space: str, low: np.ndarray | None, high: np.ndarray | None) -> Box:

@@ -21,10 +21,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class EnvPool:
             (worker,) = self._first(1)
             slot = self._new_slot()
             described = self._ask({worker: _Request(("spaces", slot, self._named(context)), [context])})[worker]
-            self._idle.setdefault((worker, context), []).append(slot)
+            self._free(context, (worker, slot))
             return described
 
     def starts(self, contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
@@ -140,7 +140,7 @@ class EnvPool:
             made[shares[worker]] = observations
             self._measure(seconds)
             for i, slot in zip(shares[worker], asked[worker].command[3], strict=True):
-                self._idle.setdefault((worker, contexts[i]), []).append(slot)
+                self._free(contexts[i], (worker, slot))
         return made
 
     def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
@@ -148,59 +148,49 @@ class EnvPool:
         with self._at_work():
             self._most = max(self._most, 3 * len(moves))
             places = [self._live.pop(move.key, None) for move in moves]
-            load = [0] * max(len(self._workers), 1)
-            for place in places:
-                if place is not None:
-                    load[place[0]] += 1
             if None in places:
-                self._grow_for(len(moves), load)
-            rows: dict[int, list[int]] = {}
-            fresh: dict[int, dict[int, Start]] = {}
-            slots: dict[int, list[int]] = {}
+                self._grow_for(len(moves))
+            load = Counter(place[0] for place in places if place is not None)
+            shares: dict[int, list[int]] = {}  # rows of each worker
+            starts: dict[int, Start] = {}  # of rows whose environment has to get there first
             for i, move in enumerate(moves):
-                place, start = places[i], None
+                place, context = places[i], move.key[0]
                 if place is None:
-                    context = move.key[0]
-                    worker = min(range(len(load)), key=lambda w: (load[w], not self._idle.get((w, context))))
+                    workers = range(len(self._workers))
+                    worker = min(workers, key=lambda w: (load[w], not self._idle.get((w, context))))
                     load[worker] += 1 + len(move.past)
                     slot, to_make = self._take(worker, context)
-                    place, start = (worker, slot), Start(to_make, move.start, move.past)
-                    places[i] = place
-                mine = slots.setdefault(place[0], [])
-                if start is not None:
-                    fresh.setdefault(place[0], {})[len(mine)] = start
-                mine.append(place[1])
-                rows.setdefault(place[0], []).append(i)
-            asked = {
-                w: _Request(
-                    ("step", size, slots[w], np.stack([moves[i].action for i in share]), fresh.get(w, {})),
-                    [moves[i].key[0] for i in share],
-                )
-                for w, share in rows.items()
-            }
+                    places[i] = place = worker, slot
+                    starts[i] = Start(to_make, move.start, move.past)
+                shares.setdefault(place[0], []).append(i)
+            at = cast("list[Place]", places)  # each has one now
+            asked = {}
+            for worker, share in shares.items():
+                actions = np.stack([moves[i].action for i in share])
+                fresh = {row: starts[i] for row, i in enumerate(share) if i in starts}
+                command = ("step", size, [at[i][1] for i in share], actions, fresh)
+                asked[worker] = _Request(command, [moves[i].key[0] for i in share])
             count = len(moves)
             made = Moved(np.empty((count, size), np.float32), np.empty(count, np.float32), np.empty(count, bool))
             for worker, (*moved, seconds) in self._ask(asked).items():
                 self._measure(seconds)
                 for whole, part in zip(made, moved, strict=True):
-                    whole[rows[worker]] = part
-            for move, place, mark, ended in zip(moves, places, following, made.ended.tolist(), strict=True):
-                assert place is not None
-                self._keep(move, place, mark, ended or len(move.past) + 1 >= horizon)
+                    whole[shares[worker]] = part
+            for move, place, mark, ended in zip(moves, at, following, made.ended.tolist(), strict=True):
+                key, unused = (move.key[0], mark), place
+                if not ended and len(move.past) + 1 < horizon:
+                    unused = self._live.pop(key, None)  # another that has come to the same
+                    self._live[key] = place
+                self._free(move.key[0], unused)
             while len(self._live) > self._most:  # episodes that nobody goes on with
-                (context, _), (worker, slot) = self._live.popitem(last=False)
-                self._idle.setdefault((worker, context), []).append(slot)
+                (context, _), place = self._live.popitem(last=False)
+                self._free(context, place)
             return made
 
-    def _keep(self, move: Move, place: Place, mark: bytes, over: bool) -> None:
-        context = move.key[0]
-        if not over:
-            displaced = self._live.pop((context, mark), None)
-            self._live[context, mark] = place
-            if displaced is None:
-                return
-            place = displaced
-        self._idle.setdefault((place[0], context), []).append(place[1])
+    def _free(self, context: bytes, place: Place | None) -> None:
+        """Lets the next episode in this context have the environment at a place."""
+        if place is not None:
+            self._idle.setdefault((place[0], context), []).append(place[1])
 
     def close(self) -> None:
         """Ends the workers; the next call starts new ones."""
@@ -225,11 +215,10 @@ class EnvPool:
                 self.close()
                 raise
 
-    def _grow_for(self, count: int, load: list[int]) -> None:
+    def _grow_for(self, count: int) -> None:
         """Starts as many workers as suit a batch of `count` steps."""
         suited = int(count * self._seconds / WORTH_A_WORKER) if self._workers_wanted is None else count
         self._first(max(1, min(suited, self._limit, count)))
-        load.extend([0] * (len(self._workers) - len(load)))
 
     def _measure(self, seconds: float) -> None:
         self._seconds = seconds if not self._seconds else 0.8 * self._seconds + 0.2 * seconds

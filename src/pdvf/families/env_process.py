@@ -10,7 +10,6 @@ This module does not import JAX. The user's file may.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import pickle
@@ -173,26 +172,30 @@ def said(error: BaseException) -> str:
 
 def _numbers(observation: Any, size: int) -> np.ndarray:
     """An observation [o] as numbers."""
-    try:
-        numbers = np.asarray(observation)
-    except BaseException as error:
-        raise Problem(f"gave an observation that is {_kind(observation)}", f", expected {size} numbers") from error
-    if numbers.dtype.kind not in "fiub":
-        given = _kind(observation) if not isinstance(observation, np.ndarray) else f"an array of {numbers.dtype}"
-        raise Problem(f"gave an observation that is {given}", f", expected {size} numbers")
+    numbers = _array("an observation", observation, "fiub", f"{size} numbers")
     if numbers.size != size:
         raise Problem(f"gave an observation of {numbers.size} numbers", f", expected {size} finite")
     return numbers.reshape(-1)
 
 
 def _scalar(what: str, value: Any, kinds: str, expected: str) -> Any:
-    try:
-        number = np.asarray(value)
-    except BaseException as error:
-        raise Problem(f"gave {what} that is {_kind(value)}", f", expected {expected}") from error
-    if number.dtype.kind not in kinds or number.size != 1:
+    number = _array(what, value, kinds, expected)
+    if number.size != 1:
         raise Problem(f"gave {what} that is {_kind(value)}", f", expected {expected}")
     return number.reshape(())[()]
+
+
+def _array(what: str, value: Any, kinds: str, expected: str) -> np.ndarray:
+    """A value as an array of one of these kinds of numbers."""
+    given = _kind(value)
+    try:
+        array = np.asarray(value)
+    except BaseException as error:
+        raise Problem(f"gave {what} that is {given}", f", expected {expected}") from error
+    if array.dtype.kind not in kinds:
+        given = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else given
+        raise Problem(f"gave {what} that is {given}", f", expected {expected}")
+    return array
 
 
 def _kind(value: Any) -> str:
@@ -212,6 +215,8 @@ def end_with_parent(lifeline: int) -> None:
 
     The parent holds the other end of this socket and sends nothing: the first event on it is its end.
     """
+    import fcntl  # Windows has none
+
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     if hasattr(fcntl, "F_SETSIG"):  # Linux; elsewhere it is SIGIO, which ends a process too
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # type: ignore[attr-defined]

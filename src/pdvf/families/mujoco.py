@@ -6,6 +6,7 @@ import importlib
 import importlib.resources
 import importlib.util
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 
 from pdvf.core.validation import ConfigError
 from pdvf.families.base import MjModel, MjSpec, MujocoFamily
+from pdvf.families.env_pool import UserEnvError
+from pdvf.families.env_process import said
 
 MODELS = 1024  # compiled models that are kept
 _COMPILING = threading.Lock()
@@ -55,7 +58,23 @@ def _compiled(family: MujocoFamily, context: bytes | None) -> MjModel:
 @lru_cache(maxsize=MODELS)
 def _compile(family: MujocoFamily, context: bytes | None) -> MjModel:
     need("mujoco", "mujoco", f"the family {family.name}")
-    spec = family.base()
-    if context is not None:
-        family.edit(spec, np.frombuffer(context, np.float32))
-    return spec.compile()
+    spec = call_user(family, "model", family.base)
+    if context is None:
+        return call_user(family, "model", spec.compile)
+    numbers = np.frombuffer(context, np.float32)
+    where = f"edit_model in context {dict(zip(family.context_names, map(float, map(str, numbers)), strict=True))}"
+    call_user(family, where, family.edit, spec, numbers)
+    return call_user(family, where, spec.compile)
+
+
+def call_user(family: MujocoFamily, where: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of a family returns; what it raises becomes one line that says where."""
+    try:
+        return function(*arguments)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise UserEnvError(
+            f"a function of {family.name} raised {type(error).__name__} in {where}{said(error)}: "
+            "mend it and run the same command again"
+        ) from None

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import equinox as eqx
 
 from pdvf.core.arrays import Array
 from pdvf.core.staged import OneStage, Staged
 from pdvf.engines.rollout import Feedback, Transitions
 from pdvf.paper.pipeline import Problem
 
+Memory = TypeVar("Memory")
 Inputs = Mapping[str, Any]
 """Artefacts of the run by name, such as `policies` and `adapter`."""
 
@@ -40,6 +43,15 @@ class Agent(Protocol):
     def adapt(self, memory: Any, transitions: Transitions) -> Any:
         """The memory after the N_d probing steps: called once in an episode, with these steps and no others."""
         ...
+
+
+class KeepsMemory(eqx.Module):
+    """An agent for which the end of the probing steps is a step as any other."""
+
+    def adapt(self, memory: Memory, transitions: Transitions) -> Memory:
+        """Keeps the memory as it is."""
+        del transitions
+        return memory
 
 
 Training = Staged[Any]

@@ -22,8 +22,8 @@ from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import Engine
 from pdvf.engines.wrappers import MultiTask
 from pdvf.families.base import Family
-from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
-from pdvf.paper.nearest import nearest
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
+from pdvf.paper.adapter import nearest
 from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy
 from pdvf.paper.prober import Body
 from pdvf.rl import ppo
@@ -116,7 +116,7 @@ def no_features(problem: Problem, policies: int) -> Array:
 # PPOall
 
 
-class Unconditioned(eqx.Module):
+class Unconditioned(KeepsMemory):
     """A policy that sees what there is to see."""
 
     actor: Actor
@@ -130,11 +130,6 @@ class Unconditioned(eqx.Module):
         """The policy's mean."""
         del feedback
         return self.actor(observation), memory
-
-    def adapt(self, memory: tuple[()], transitions: Transitions) -> tuple[()]:
-        """Keeps the memory as it is."""
-        del transitions
-        return memory
 
 
 def train_ppo_all(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
@@ -205,7 +200,7 @@ class NearestPolicy(eqx.Module):
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
         """Finds the nearest."""
-        return nearest(self.body.infer(transitions)[None], self.centres)[0].astype(memory.dtype)
+        return nearest(self.body.infer(transitions), self.centres).astype(memory.dtype)
 
 
 def bodies(problem: Problem, inputs: Inputs) -> Body:
@@ -290,7 +285,7 @@ def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
 # Oracle
 
 
-class ContextConditioned(eqx.Module):
+class ContextConditioned(KeepsMemory):
     """A policy that is given the true context: what conditioning could reach if inference were perfect."""
 
     actor: Actor
@@ -308,11 +303,6 @@ class ContextConditioned(eqx.Module):
         """The policy's mean."""
         del feedback
         return self.actor(jnp.concatenate([observation, memory])), memory
-
-    def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Keeps the memory as it is."""
-        del transitions
-        return memory
 
 
 def context_features(names: tuple[str, ...], contexts: Array) -> Array:

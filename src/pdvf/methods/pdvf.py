@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.core.objective import objective_of
-from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
 from pdvf.methods.multitask_ppo import NearestPolicy, Unconditioned
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.pipeline import Problem, Supervised, best_policy, transfer
@@ -166,7 +166,7 @@ def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
 # PPOenv
 
 
-class OwnPolicy(eqx.Module):
+class OwnPolicy(KeepsMemory):
     """The policy that was trained in the very environment."""
 
     actors: Actor  # [E, ...] training and test environments
@@ -181,11 +181,6 @@ class OwnPolicy(eqx.Module):
         """The mean of that environment's policy."""
         del feedback
         return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
-
-    def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Keeps the memory as it is."""
-        del transitions
-        return memory
 
 
 def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import equinox as eqx
-
 from pdvf.core.arrays import Array
-from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.recurrent_networks import RecurrentActor, make_recurrent
 
 
-class RecurrentAgent(eqx.Module):
+class RecurrentAgent(KeepsMemory):
     """Acts by its hidden state, which it keeps through the episode; it needs no other way to adapt."""
 
     actor: RecurrentActor
@@ -24,11 +22,6 @@ class RecurrentAgent(eqx.Module):
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The mean of the policy, and the next hidden state."""
         return self.actor.step(memory, self.actor.inputs(observation, *feedback))
-
-    def adapt(self, memory: Array, transitions: Transitions) -> Array:
-        """Has seen them already."""
-        del transitions
-        return memory
 
 
 def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:

@@ -19,7 +19,7 @@ from pdvf.core.arrays import Array, Scaler
 from pdvf.core.devices import shard_over_devices
 from pdvf.core.networks import FeedForward
 from pdvf.engines.rollout import play
-from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
 from pdvf.methods.multitask_ppo import ContextConditioned, context_features
 from pdvf.methods.play import acting_agent, begin_agent
 from pdvf.paper.pipeline import Problem
@@ -60,7 +60,7 @@ class History(NamedTuple):
     last: Array  # [o]
 
 
-class OnlineAgent(eqx.Module):
+class OnlineAgent(KeepsMemory):
     """The Oracle's policy, told an estimate instead of the truth, at every step anew."""
 
     actor: Actor
@@ -87,11 +87,6 @@ class OnlineAgent(eqx.Module):
         )
         feature = self.estimator(*memory[:4])
         return self.actor(jnp.concatenate([observation, feature])), memory
-
-    def adapt(self, memory: History, transitions: Transitions) -> History:
-        """Has seen them already."""
-        del transitions
-        return memory
 
 
 def _push(rows: Array, row: Array, made: Array) -> Array:

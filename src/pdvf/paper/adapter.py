@@ -55,7 +55,12 @@ class Adapter(eqx.Module):
 
     def _units(self, z_d: Array) -> ReturnScale:
         """Where every training environment has a range of returns of its own, that of the nearest."""
-        return self.scale.at(jnp.argmin(jnp.sum((self.train_z_d - z_d) ** 2, axis=-1)))
+        return self.scale.at(nearest(z_d, self.train_z_d))
+
+
+def nearest(z_d: Array, train_z_d: Array) -> Array:
+    """Index [] of the training environment whose embedding in train_z_d [E, d] is nearest to z_d [d]."""
+    return jnp.argmin(jnp.sum((train_z_d - z_d) ** 2, axis=-1))
 
 
 class Selector(Protocol):

@@ -19,32 +19,17 @@ from typing import Any, NamedTuple
 
 import jax
 
-from pdvf.paper.evaluation import AXES, evaluation
-from pdvf.paper.probe import best_policy, probe_policy
-from pdvf.paper.problem import PROBE_NOISE, Problem, finished_policies, flat_policies, transfer
+from pdvf.paper.evaluation import AXES as AXES
+from pdvf.paper.evaluation import evaluation
+from pdvf.paper.probe import best_policy as best_policy
+from pdvf.paper.probe import probe_policy as probe_policy
+from pdvf.paper.problem import PROBE_NOISE as PROBE_NOISE
+from pdvf.paper.problem import Problem
+from pdvf.paper.problem import finished_policies as finished_policies
+from pdvf.paper.problem import transfer as transfer
 from pdvf.paper.reinforcement import ReinforcementLearning
 from pdvf.paper.selfsupervised import SelfSupervised, collection
 from pdvf.paper.supervised import Supervised
-
-__all__ = [
-    "AXES",
-    "PHASES",
-    "PROBE_NOISE",
-    "ArtefactShapes",
-    "Problem",
-    "Recipe",
-    "ReinforcementLearning",
-    "SelfSupervised",
-    "Supervised",
-    "artefact_shapes",
-    "best_policy",
-    "collection",
-    "evaluation",
-    "finished_policies",
-    "flat_policies",
-    "probe_policy",
-    "transfer",
-]
 
 
 class Recipe(NamedTuple):

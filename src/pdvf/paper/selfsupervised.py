@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,29 +91,34 @@ class SelfSupervised:
 
     @cached_property
     def _dynamics(self):
-        options, probe_steps = self.problem.config.dynamics, self.problem.engine.family.probe_steps
-        optimiser = self._optimiser("dynamics")
+        batch, probe_steps = self.problem.config.dynamics.batch, self.problem.engine.family.probe_steps
 
-        def advance(trajectories: Trajectories, state: fit.Fit[DynamicsAutoencoder]):
-            def loss(model: DynamicsAutoencoder, key: Array, held_out: bool = False) -> Array:
-                return dynamics.loss(model, trajectories, probe_steps, options.batch, key, held_out)
+        def loss(model: DynamicsAutoencoder, trajectories: Trajectories, key: Array, held_out: bool) -> Array:
+            return dynamics.loss(model, trajectories, probe_steps, batch, key, held_out)
 
-            return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("dynamics"))
-
-        return shard_over_devices(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+        return self._program("dynamics", loss)
 
     @cached_property
     def _policy(self):
-        options = self.problem.config.policy
-        optimiser = self._optimiser("policy")
+        def loss(model: PolicyAutoencoder, trajectories: Trajectories, key: Array, held_out: bool) -> Array:
+            return policy.loss(model, trajectories, self.problem.config.policy, key, held_out)
 
-        def advance(trajectories: Trajectories, state: fit.Fit[PolicyAutoencoder]):
-            def loss(model: PolicyAutoencoder, key: Array, held_out: bool = False) -> Array:
-                return policy.loss(model, trajectories, options, key, held_out)
+        return self._program("policy", loss)
 
-            return fit.advance(state, optimiser, loss, lambda m, k: loss(m, k, True), self._updates("policy"))
+    def _program(self, which: str, loss: Callable[..., Array]):
+        """Some updates of autoencoders [S, ...]."""
+        optimiser, updates = self._optimiser(which), self._updates(which)
 
-        return shard_over_devices(lambda shared, split: jax.vmap(lambda s: advance(shared, s))(split))
+        def one(trajectories: Trajectories, state: fit.Fit[Any]):
+            def learn(model: Any, key: Array) -> Array:
+                return loss(model, trajectories, key, False)
+
+            def look(model: Any, key: Array) -> Array:
+                return loss(model, trajectories, key, True)
+
+            return fit.advance(state, optimiser, learn, look, updates)
+
+        return shard_over_devices(lambda shared, split: jax.vmap(lambda state: one(shared, state))(split))
 
     def finish(self, state: Autoencoders) -> dict[str, object]:
         """`dynamics` and `policy` autoencoders [S, ...], the best of each."""

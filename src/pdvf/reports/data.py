@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,8 +20,11 @@ from pdvf.experiment.files import read_file, read_json, require_fields
 from pdvf.experiment.pytrees import LARGEST, require_axes
 from pdvf.experiment.store import RunStore
 from pdvf.families import Family, make_family
+from pdvf.families.circle import OnCircle
+from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import AXES
-from pdvf.reports.statistics import Summary, summarise
+from pdvf.reports import paper
+from pdvf.reports.statistics import Estimate, Summary, summarise
 from pdvf.reports.style import rank
 
 PHASES = {
@@ -51,8 +56,8 @@ class Run:
     environment: Mapping[str, Any]
     groups: tuple[Group, ...]
     evaluation: Mapping[str, np.ndarray]
-    infos: Mapping[str, Mapping[str, Any]]  # of the artefacts in PHASES and of agents, those that are there
-    made_with: Mapping[str, Mapping[str, str]]  # versions and devices, by artefact
+    manifests: Mapping[str, Mapping[str, Any]]  # of every artefact, by name
+    steps: Mapping[str, int] = field(default_factory=dict)  # of all environments that each method learned in
 
     @property
     def family(self) -> str:
@@ -64,21 +69,24 @@ class Run:
         """Numbers [E] of all environments, those for training first."""
         return self.evaluation["environments"].astype(int)
 
-    def made_family(self) -> Family:
-        """The family with the run's options."""
+    @cached_property
+    def made(self) -> Family | None:
+        """The family with the run's options; None where it cannot be made."""
         try:
             config = from_dict(dict(self.config))
             return make_family(config.family, config.environment)
-        except ConfigError as error:
-            raise RunError(f"the run's configuration does not fit this version of pdvf ({error})") from error
-
-    @cached_property
-    def made(self) -> Family | None:
-        """The family; None where it cannot be made."""
-        try:
-            return self.made_family()
-        except RunError:
+        except ConfigError:
             return None
+
+    @property
+    def on_circle(self) -> bool:
+        """Whether the dynamics lie on a circle."""
+        return isinstance(self.made, OnCircle)
+
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper has returns of this family."""
+        return bool(paper.test_returns(self.family))
 
     @property
     def context_names(self) -> tuple[str, ...]:
@@ -98,6 +106,31 @@ class Run:
     def select(self, split: str, protocol: str | None = None) -> list[Group]:
         """Groups of a split, the honest ones of a method before the others."""
         return [g for g in self.groups if g.split == split and protocol in (None, g.protocol)]
+
+    def honest(self, split: str) -> dict[str, Group]:
+        """Honest groups of a split by method."""
+        return {group.method: group for group in self.select(split, "honest")}
+
+    @cached_property
+    def digits(self) -> int:
+        """Digits after the point that the largest return of the run deserves."""
+        return 3 if max(float(np.abs(group.returns).max()) for group in self.groups) < 10 else 1
+
+    def number(self, value: float) -> str:
+        """A return as text."""
+        return f"{value:.{self.digits}f}".replace("-", "−")
+
+    def interval(self, estimate: Estimate) -> str:
+        """The interval of an estimate; nothing where there is none or it has no width."""
+        if np.isnan(estimate.low) or estimate.low == estimate.high:
+            return ""
+        return f"[{self.number(estimate.low)}, {self.number(estimate.high)}]"
+
+    def paper_mean(self, group: Group) -> float | None:
+        """The paper's mean over the environments of a group, where it has all of them."""
+        bars = paper.test_returns(self.family).get(group.method, {})
+        known = [bars[number].mean for number in group.environments if number in bars]
+        return float(np.mean(known)) if len(known) == len(group.environments) else None
 
     def has(self, *arrays: str) -> bool:
         """Whether the evaluation has these arrays, and anything in them."""
@@ -120,7 +153,8 @@ class Run:
 
     def stages(self, artefact: str) -> list[Mapping[str, Any]]:
         """Metrics of each stage of the phase that made an artefact."""
-        return list(self.infos.get(artefact, {}).get("history") or [])
+        info = self.manifests[artefact]["info"] if artefact in self.manifests else {}
+        return list(info.get("history") or [])
 
     def curves(self) -> np.ndarray | None:
         """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended."""
@@ -131,17 +165,27 @@ class Run:
 
     def seconds(self) -> dict[str, float]:
         """Time that each phase took, and the training of each method that was compared."""
-        names = PHASES | {name: f"method {name.removeprefix('agent-')}" for name in self.infos if "agent-" in name}
-        known = ((text, self.infos[name].get("seconds")) for name, text in names.items() if name in self.infos)
-        return {phase: float(seconds) for phase, seconds in known if seconds is not None}
+        agents = {name: f"method {name.removeprefix(AGENT)}" for name in self.manifests if name.startswith(AGENT)}
+        found = {
+            text: self.manifests[name]["info"].get("seconds")
+            for name, text in (PHASES | agents).items()
+            if name in self.manifests
+        }
+        return {text: float(seconds) for text, seconds in found.items() if seconds is not None}
 
     def differences(self) -> dict[str, dict[str, list[str]]]:
         """What the artefacts were not all made with: artefacts by version or device, by what it is of."""
         found: dict[str, dict[str, list[str]]] = {}
-        for artefact, made in self.made_with.items():
-            for what, which in made.items():
+        for artefact, manifest in self.manifests.items():
+            made = {name: f"{name} {version}" for name, version in manifest["versions"].items() if version}
+            for what, which in (made | {"": device_text(manifest["device"])}).items():
                 found.setdefault(what, {}).setdefault(which, []).append(artefact)
         return {what: by for what, by in found.items() if len(by) > 1}
+
+
+def device_text(device: Mapping[str, Any]) -> str:
+    """How many devices of which kind."""
+    return f"{device.get('count')} × {device.get('kind')} ({device.get('platform')})"
 
 
 def _numbers(artefact: str, metric: str, value: Any) -> np.ndarray:
@@ -161,25 +205,17 @@ def _odd_history(artefact: str, metric: str, what: str) -> RunError:
     )
 
 
-def read_run(store: RunStore) -> Run:
-    """Everything of a run that its report shows."""
+def read_run(store: RunStore, steps: Mapping[str, int] | None = None) -> Run:
+    """Everything of a run that its report shows; `steps` are those of all environments that each method learned in."""
     groups = read_returns(store)
     evaluation = read_evaluation(store)
     manifests = {name: store.manifest(name) for name in store.names("") if "-stage-" not in name}
-    infos = {name: m["info"] for name, m in manifests.items() if name in PHASES or name.startswith("agent-")}
-    for name, info in infos.items():
-        if not all(isinstance(stage, dict) for stage in info.get("history") or []):
+    for name, manifest in manifests.items():
+        if not all(isinstance(stage, dict) for stage in manifest["info"].get("history") or []):
             raise RunError(
                 f"the history of artefact {name!r} is no list of metrics: delete the artefact to make it anew"
             )
-    return Run(
-        store.config,
-        _read_environment(store),
-        groups,
-        evaluation,
-        {name: infos[name] for name in (*PHASES, *infos) if name in infos},
-        {name: _made_with(manifest) for name, manifest in manifests.items()},
-    )
+    return Run(store.config, _read_environment(store), groups, evaluation, manifests, steps or {})
 
 
 def _read_environment(store: RunStore) -> dict[str, Any]:
@@ -189,12 +225,6 @@ def _read_environment(store: RunStore) -> dict[str, Any]:
     environment = read_json(path, advice)
     require_fields(environment, {"device": (dict, type(None)), "versions": (dict, type(None))}, path, advice)
     return environment
-
-
-def _made_with(manifest: Mapping[str, Any]) -> dict[str, str]:
-    device = manifest["device"]
-    versions = {name: f"{name} {version}" for name, version in manifest["versions"].items() if version}
-    return versions | {"": f"{device['count']} × {device['kind']} ({device['platform']})"}
 
 
 def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
@@ -238,14 +268,16 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
     if not any(split == "test" for split, _, _ in cells):
         raise RunError(f"{path} has no returns in test environments: {anew}")
     groups = []
-    for (split, method, protocol), found in cells.items():
-        try:
-            environments, returns = _stack(found)
-        except ValueError as error:
+    for (split, method, protocol), cell in cells.items():
+        axes = [sorted(set(axis)) for axis in zip(*cell, strict=True)]
+        shape = [len(axis) for axis in axes]
+        if len(cell) != math.prod(shape):
             raise RunError(
-                f"{path} is incomplete for method {method!r}, {split}, {protocol} ({error}): {anew}"
-            ) from error
-        groups.append(Group(split, method, protocol, environments, returns, summarise(returns)))
+                f"{path} is incomplete for method {method!r}, {split}, {protocol} ({len(cell)} returns, expected "
+                f"{math.prod(shape)} = {shape[0]} environments * {shape[1]} seeds * {shape[2]} episodes): {anew}"
+            )
+        returns = np.array([cell[place] for place in itertools.product(*axes)]).reshape(shape)
+        groups.append(Group(split, method, protocol, tuple(axes[0]), returns, summarise(returns)))
     return tuple(sorted(groups, key=lambda g: (g.split != "test", rank(g.method), g.method, g.protocol)))
 
 
@@ -266,18 +298,6 @@ def _cells(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str, str], Cell
             raise ValueError(f"line {line}: environment, seed and episode {at} are there twice")
         cell[at] = value
     return cells
-
-
-def _stack(cell: Cell) -> tuple[tuple[int, ...], np.ndarray]:
-    environments, seeds, episodes = (sorted({at[axis] for at in cell}) for axis in range(3))
-    full = len(environments) * len(seeds) * len(episodes)
-    if len(cell) != full:
-        raise ValueError(
-            f"{len(cell)} returns, expected {full} = {len(environments)} environments * {len(seeds)} seeds "
-            f"* {len(episodes)} episodes"
-        )
-    returns = [[[cell[e, s, j] for j in episodes] for s in seeds] for e in environments]
-    return tuple(environments), np.array(returns)
 
 
 def _evaluate_first(store: RunStore, what: str) -> RunError:

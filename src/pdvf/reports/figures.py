@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
@@ -17,12 +18,39 @@ from pdvf.families.base import DrawnFamily
 from pdvf.reports import paper
 from pdvf.reports.data import Run
 from pdvf.reports.statistics import rank_correlation
-from pdvf.reports.style import GRID, INK, MUTED, NORMAL, SMALL, TEST, TRAIN, circle_colours, make_figure, tidy
+from pdvf.reports.style import (
+    GRID,
+    INK,
+    MUTED,
+    NORMAL,
+    SMALL,
+    TEST,
+    TRAIN,
+    circle_colours,
+    colour_bar,
+    legend,
+    make_figure,
+    tidy,
+)
 
 TSNE_POINTS = 2000
 """Most points that t-SNE is given; of more, so many are drawn."""
 CURVE_POINTS = 150
 """Points of a learning curve; updates are averaged in between."""
+TRAIN_POINT: dict[str, Any] = {"marker": "o", "s": 15, "linewidths": 0}
+TEST_POINT: dict[str, Any] = {"marker": "^", "s": 24, "linewidths": 0.35, "edgecolors": INK}
+"""Environments in the plane of embeddings."""
+TRAINING, HELD_OUT, PLAYED = ("training", MUTED), ("held out", TRAIN), ("played", TRAIN)
+ERROR = "squared error"
+LOSSES = (
+    ("Dynamics autoencoder", ERROR, "dynamics", {"dynamics_loss": TRAINING, "dynamics_held_out_loss": HELD_OUT}),
+    ("Policy autoencoder", ERROR, "dynamics", {"policy_loss": TRAINING, "policy_held_out_loss": HELD_OUT}),
+    ("Policy decoder, aggregation", ERROR, "adapter", {"decoder_loss": TRAINING}),
+    ("Value function W", f"{ERROR}, all members", "adapter", {"loss": TRAINING, "held_out_loss": HELD_OUT}),
+    ("W at the embeddings it prefers", ERROR, "adapter", {"optimal_error": PLAYED}),
+    ("Return of these embeddings", "mean return", "adapter", {"optimal_return": PLAYED}),
+)
+"""Panels: title, label, the artefact whose history has the metrics, and how each metric is drawn."""
 
 
 def embeddings(run: Run) -> Figure | None:
@@ -35,27 +63,20 @@ def embeddings(run: Run) -> Figure | None:
         kept = np.sort(np.random.default_rng(0).choice(rows, TSNE_POINTS, replace=False))
     planes = {name: _plane(run.evaluation[f"tsne_{name}"][kept]) for name in ("z_d", "z_pi")}
     labels = {name: run.evaluation[f"tsne_{name}"][kept].astype(int) for name in ("environment", "policy")}
-    colours = dict(zip(run.numbers.tolist(), circle_colours(len(run.numbers)), strict=True))
+    count = len(run.numbers)
+    shades = circle_colours(count) if run.on_circle else colormaps["viridis"](np.linspace(0, 0.95, count))
+    colours = dict(zip(run.numbers.tolist(), shades, strict=True))
     test = set(run.numbers[run.is_test].tolist())
 
     figure = make_figure(11, 8.6)
-    spec = figure.add_gridspec(1, 2, width_ratios=[8.6, 2.4])
-    left, right = figure.add_subfigure(spec[0, 0]), figure.add_subfigure(spec[0, 1])
-    panels = left.subplots(2, 2)
+    panels = figure.subplots(2, 2)
     for row, by in enumerate(("environment", "policy")):
         for column, (name, symbol) in enumerate((("z_d", r"$z_d$"), ("z_pi", r"$z_\pi$"))):
             axes: Axes = panels[row, column]
-            for among_test, marker, size in ((False, "o", 15), (True, "^", 24)):
+            for among_test, look in ((False, TRAIN_POINT), (True, TEST_POINT)):
                 shown = np.isin(labels[by], list(test)) == among_test
-                axes.scatter(
-                    *planes[name][shown].T,
-                    c=[colours[n] for n in labels[by][shown].tolist()],
-                    marker=marker,
-                    s=size,
-                    linewidths=0.35 if among_test else 0,
-                    edgecolors=INK if among_test else "none",
-                    alpha=0.9,
-                )
+                points = planes[name][shown].T
+                axes.scatter(*points, c=[colours[n] for n in labels[by][shown].tolist()], alpha=0.9, **look)
             what = "Dynamics" if name == "z_d" else "Policy"
             tidy(axes, f"{what} embeddings {symbol}, by {by}", grid=None)
             axes.set(xticks=[], yticks=[])
@@ -63,21 +84,13 @@ def embeddings(run: Run) -> Figure | None:
             axes.spines[:].set_color(GRID)
             axes.margins(0.06)
 
-    _wheel(right.add_axes((0.02, 0.42, 0.92, 0.28), projection="polar"), run, colours, test)
     handles = [
-        Line2D([], [], marker="o", color=MUTED, linestyle="", markersize=6, label="for training"),
         Line2D(
-            [],
-            [],
-            marker="^",
-            color=MUTED,
-            markeredgecolor=INK,
-            linestyle="",
-            markersize=7,
-            label="for testing",
-        ),
+            [], [], linestyle="", marker="^" if n in test else "o", color=colour, label=f"{n}{' (test)' * (n in test)}"
+        )
+        for n, colour in colours.items()
     ]
-    right.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.48, 0.4), frameon=False, fontsize=NORMAL)
+    legend(figure, handles, "right upper", ncols=1 if len(handles) <= 30 else 2)
     return figure
 
 
@@ -104,20 +117,9 @@ def transfer(run: Run) -> Figure | None:
         axes.axvline(train - 0.5, color="white", linewidth=1.6)
         axes.axhline(train - 0.5, color="white", linewidth=1.6)
         axes.spines[:].set_visible(False)
-        axes.text(
-            (train + len(numbers) - 1) / 2,
-            -0.8,
-            "test",
-            ha="center",
-            va="bottom",
-            fontsize=SMALL,
-            color=MUTED,
-        )
-    if image is not None:
-        bar = figure.colorbar(image, ax=list(panels), shrink=0.86, pad=0.015)
-        bar.set_label("mean return", fontsize=NORMAL, color=INK)
-        bar.ax.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        middle = (train + len(numbers) - 1) / 2
+        axes.text(middle, -0.8, "test", ha="center", va="bottom", fontsize=SMALL, color=MUTED)
+    colour_bar(figure, image, list(panels), "mean return")
     return figure
 
 
@@ -130,11 +132,8 @@ def paths(run: Run) -> Figure | None:
     if not isinstance(family, DrawnFamily):
         return None
     test = np.flatnonzero(run.is_test)
-    columns = min(len(test), 5)
-    rows = math.ceil(len(test) / columns)
-    figure = make_figure(2.75 * columns, 3.1 * rows + 0.4)
-    panels = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.04}).ravel()
-    for axes, e in zip(panels, test.tolist(), strict=False):
+    figure, panels = _panels(len(test), 5, 2.75, 3.3)
+    for axes, e in zip(panels, test.tolist(), strict=True):
         family.draw_scene(axes, run.evaluation["contexts"][e])
         for seed in range(run.evaluation["path_valid"].shape[0]):
             valid = run.evaluation["path_valid"][seed, e].astype(bool)
@@ -148,14 +147,12 @@ def paths(run: Run) -> Figure | None:
             axes.plot(*path[-1], "o", color=TRAIN, markersize=4.5, zorder=6, clip_on=False)
         mean = run.evaluation["returns"][:, e, 0].mean()
         axes.set_title(f"Environment {run.numbers[e]}\nreturn {mean:.3f}", fontsize=NORMAL, color=INK, pad=9)
-    for axes in panels[len(test) :]:
-        axes.set_visible(False)
     handles = [
         Line2D([], [], color=TEST, linewidth=2.2, label="probing"),
         Line2D([], [], color=TRAIN, linewidth=1.7, marker="o", markersize=4.5, label="adapted"),
         *(Line2D([], [], label=words, **style) for words, style in family.legend.items()),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=NORMAL)
+    legend(figure, handles, "lower center", ncols=6)
     return figure
 
 
@@ -181,39 +178,22 @@ def learning_curves(run: Run) -> Figure | None:
         axes.plot(steps / unit, _nanmean(smooth[chosen], axis=0), color=colour, linewidth=2.8, label=label)
     tidy(axes, "", f"environment steps of each policy ({name})", "episode return")
     axes.set_xlim(0, steps[-1] / unit)
-    figure.legend(frameon=False, fontsize=NORMAL, loc="outside upper left", ncols=2)
+    legend(figure)
     return figure
 
 
 def losses(run: Run) -> Figure | None:
     """Losses of both autoencoders and of W, and the return of the embeddings W prefers, stage by stage."""
-    both = ("loss", "training", MUTED), ("held_out_loss", "held out", TRAIN)
-    drawings = [
-        (
-            "Dynamics autoencoder",
-            "squared error",
-            "dynamics",
-            [(f"dynamics_{m}", *rest) for m, *rest in both],
-        ),
-        ("Policy autoencoder", "squared error", "dynamics", [(f"policy_{m}", *rest) for m, *rest in both]),
-        ("Policy decoder, aggregation", "squared error", "adapter", [("decoder_loss", "training", MUTED)]),
-        ("Value function W", "squared error, all members", "adapter", [*both]),
-        ("W at the embeddings it prefers", "squared error", "adapter", [("optimal_error", "played", TRAIN)]),
-        ("Return of these embeddings", "mean return", "adapter", [("optimal_return", "played", TRAIN)]),
-    ]
     shown = []
-    for title, y, artefact, metrics in drawings:
-        found = [(run.history(artefact, metric), label, colour) for metric, label, colour in metrics]
+    for title, y, artefact, metrics in LOSSES:
+        found = [(run.history(artefact, metric), label, colour) for metric, (label, colour) in metrics.items()]
         lines = [(series, label, colour) for series, label, colour in found if series is not None]
         if lines:
             shown.append((title, y, lines))
     if not shown:
         return None
-    columns = min(len(shown), 3)
-    rows = math.ceil(len(shown) / columns)
-    figure = make_figure(4.0 * columns, 3.2 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, (title, y, lines) in zip(panels, shown, strict=False):
+    figure, panels = _panels(len(shown), 3, 4.0, 3.2)
+    for axes, (title, y, lines) in zip(panels, shown, strict=True):
         for series, label, colour in lines:
             stage = np.arange(1, len(series) + 1)
             if series.shape[1] > 1:
@@ -227,8 +207,6 @@ def losses(run: Run) -> Figure | None:
         axes.set_xlim(0.5, max(len(series) for series, _, _ in lines) + 0.5)
         if len(lines) > 1:
             axes.legend(frameon=False, fontsize=NORMAL)
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
     return figure
 
 
@@ -244,28 +222,18 @@ def values(run: Run) -> Figure | None:
     hexagons.set_clim(0.5, None)  # so that single ones are not white
     if run.has("predicted", "returns"):
         chosen = [run.evaluation[name][:, run.is_test].mean(axis=2).ravel() for name in ("returns", "predicted")]
-        axes.scatter(
-            *chosen,
-            color=TEST,
-            edgecolors="white",
-            linewidths=0.7,
-            s=46,
-            zorder=4,
-            label="chosen embeddings, test environments",
-        )
+        label = "chosen embeddings, test environments"
+        axes.scatter(*chosen, color=TEST, edgecolors="white", linewidths=0.7, s=46, zorder=4, label=label)
         ends += [f(c) for c in chosen for f in (np.min, np.max)]
     margin = 0.04 * (max(ends) - min(ends)) or 1.0
     limits = (min(ends) - margin, max(ends) + margin)
     axes.plot(limits, limits, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=3, label="prediction = return")
     axes.set(xlim=limits, ylim=limits, aspect="equal")
     tidy(axes, "", "actual return", "return predicted by W", grid="both")
-    figure.legend(frameon=False, fontsize=NORMAL, loc="outside upper left", ncols=2)
-    bar = figure.colorbar(hexagons, ax=axes, shrink=0.8, pad=0.02)
-    bar.set_label("policies' embeddings, training environments, per cell", fontsize=NORMAL, color=INK)
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    bar.ax.yaxis.set_minor_locator(NullLocator())
-    bar.ax.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    legend(figure)
+    bar = colour_bar(figure, hexagons, axes, "policies' embeddings, training environments, per cell")
+    bar.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    bar.yaxis.set_minor_locator(NullLocator())
     correlation = rank_correlation(predicted, actual)
     if correlation is not None:
         text = f"rank correlation {correlation:.2f}"
@@ -276,6 +244,17 @@ def values(run: Run) -> Figure | None:
 # Parts of figures
 
 
+def _panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """A figure of so many axes of a size, in rows."""
+    columns = min(count, columns)
+    rows = math.ceil(count / columns)
+    figure = make_figure(width * columns, height * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    return figure, panels[:count]
+
+
 def _plane(points: np.ndarray) -> np.ndarray:
     """t-SNE [n, 2] of points [n, d]; as they are where there is nothing to embed."""
     if len(points) < 4 or points.shape[1] < 2 or np.ptp(points, axis=0).max() < 1e-6:
@@ -284,28 +263,6 @@ def _plane(points: np.ndarray) -> np.ndarray:
     with threadpool_limits(1):  # threads that wait for each other's busy cores made it twenty times slower
         tsne = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=0)
         return tsne.fit_transform(points.astype(np.float64))
-
-
-def _wheel(axes: Axes, run: Run, colours: dict[int, np.ndarray], test: set[int]) -> None:
-    """The key to the colours of environments: a circle, as their dynamics are."""
-    assert isinstance(axes, PolarAxes)
-    turn = 2 * np.pi / len(run.numbers)
-    for i, number in enumerate(run.numbers.tolist()):
-        axes.bar(i * turn, 0.5, turn, bottom=0.6, color=colours[number], edgecolor="white", linewidth=1)
-        weight = "bold" if number in test else "normal"
-        axes.text(
-            i * turn,
-            1.28,
-            str(number),
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-            color=INK,
-            fontweight=weight,
-        )
-    axes.set_ylim(0, 1.4)
-    axes.set_axis_off()
-    axes.text(0, 0, "environment", ha="center", va="center", fontsize=SMALL - 1.5, color=MUTED)
 
 
 def _log_scale(axes: Axes, shown: np.ndarray) -> None:

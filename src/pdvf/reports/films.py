@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -34,21 +34,24 @@ class Film(NamedTuple):
     gif: bytes
 
 
-def shows_agents(run: Run) -> bool:
-    """Whether the run kept episodes whose poses can be told from observations."""
-    if not run.has("path_observation", "path_valid", "contexts"):
-        return False
+def shown_family(run: Run) -> Any:
+    """The simulated family of a run that kept episodes whose poses can be told from observations; None for others."""
     family = run.made
-    if not isinstance(family, Simulated):
-        return False
-    return family.observation.size == run.evaluation["path_observation"].shape[-1]
+    if (
+        not run.has("path_observation", "path_valid", "contexts")
+        or not isinstance(family, Simulated)
+        or not isinstance(family, MujocoFamily)
+    ):
+        return None
+    assert isinstance(family, MujocoFamily)
+    return family if family.observation.size == run.evaluation["path_observation"].shape[-1] else None
 
 
 def strips(run: Run) -> Figure | None:
     """Frames from the whole adapted episode, one row a test environment."""
-    if not shows_agents(run):
+    family, test = shown_family(run), np.flatnonzero(run.is_test)
+    if family is None:
         return None
-    family, test = _family(run), np.flatnonzero(run.is_test)
     figure = make_figure(1.9 * STRIP + 1.3, 1.52 * len(test))
     panels = figure.subplots(len(test), STRIP, squeeze=False, gridspec_kw={"wspace": 0.02, "hspace": 0.02})
     for row, e in zip(panels, test.tolist(), strict=True):
@@ -65,49 +68,35 @@ def strips(run: Run) -> Figure | None:
         returned = float(run.evaluation["returns"][0, e, 0])
         words = f"Environment {run.numbers[e]}\nreturn {returned:.0f}"
         row[0].set_ylabel(words, fontsize=NORMAL, color=INK, rotation=0, ha="right", va="center", labelpad=8)
-    figure.supxlabel(f"first model, first episode; {_time(run, family)}", fontsize=NORMAL, color=MUTED)
+    probing = f"{family.probe_steps} probing step{'s' * (family.probe_steps > 1)}"
+    words = f"first model, first episode; {probing}, then the chosen policy"
+    words += f"; the arrow is the hidden {family.arrow}" if family.arrow else ""
+    figure.supxlabel(words, fontsize=NORMAL, color=MUTED)
     return figure
 
 
 def films(run: Run) -> list[Film]:
     """The beginning of the same episodes as moving pictures."""
-    if not shows_agents(run):
+    family, made = shown_family(run), []
+    if family is None:
         return []
-    family, made = _family(run), []
     for e in np.flatnonzero(run.is_test).tolist():
         poses = _poses(run, family, e)
-        last = min(len(poses) - 1, round(SHOWN_SECONDS / _control_step(family)))
+        last = min(len(poses) - 1, round(SHOWN_SECONDS / family.control_step))
         chosen = np.unique(np.linspace(0, last, FILM).astype(int))
         pictures = paint_all(family, run.evaluation["contexts"][e], poses[chosen], FILM_SIZE)
         made.append(Film(int(run.numbers[e]), _gif(pictures)))
     return made
 
 
-def _poses(run: Run, family: MujocoFamily, e: int) -> np.ndarray:
+def _poses(run: Run, family: Any, e: int) -> np.ndarray:
     """Positions [t, nq] along the first episode: the place, which no observation has, from its velocities."""
     valid = run.evaluation["path_valid"][0, e].astype(bool)
     observation = run.evaluation["path_observation"][0, e][valid]
     known = base_model(family).nq - ABSENT_PLACE
     speed = observation[:, known : known + ABSENT_PLACE]
-    place = np.cumsum(np.concatenate([np.zeros((1, ABSENT_PLACE)), speed[:-1]]), axis=0) * _control_step(family)
+    place = np.cumsum(np.concatenate([np.zeros((1, ABSENT_PLACE)), speed[:-1]]), axis=0) * family.control_step
     return np.concatenate([place, observation[:, :known]], axis=1)
-
-
-def _family(run: Run) -> MujocoFamily:
-    family = run.made
-    assert isinstance(family, MujocoFamily)
-    return family
-
-
-def _control_step(family: MujocoFamily) -> float:
-    assert isinstance(family, Simulated)
-    return family.control_step
-
-
-def _time(run: Run, family: MujocoFamily) -> str:
-    probe = f"{family.probe_steps} probing step{'s' * (family.probe_steps > 1)}, then the chosen policy"
-    assert isinstance(family, Simulated)
-    return f"{probe}; the arrow is the hidden {family.arrow}" if family.arrow else probe
 
 
 def _gif(pictures: np.ndarray) -> bytes:

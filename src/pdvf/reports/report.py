@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,41 +18,56 @@ from pdvf.reports.style import png
 
 
 class Entry(NamedTuple):
-    """A figure of the report: its file's name, heading, how it is drawn, and what to see in it."""
+    """A figure of the report: its file's name, heading, and how it is drawn; `captions.html` says what to see."""
 
     name: str
     title: str
     draw: Callable[[Run], Figure | None]
-    caption: Callable[[Run], str]
+
+    def caption(self, run: Run) -> str:
+        """What to see in it."""
+        return page.caption(self.name, run)
 
 
 FEW = ("test_returns", "train_returns")
 MANY = ("test_baselines", "test_ablations", "train_baselines", "train_ablations")
 """Figures for a run of few methods, and those that take their place in a comparison."""
 ENTRIES = (
-    Entry("test_returns", "Returns in the test environments", bars.test_returns, page.test_caption),
-    Entry("test_baselines", "Baselines in the test environments (Figure 4)", bars.test_baselines, page.test_caption),
-    Entry("test_ablations", "Ablations in the test environments (Figure 5)", bars.test_ablations, page.test_caption),
-    Entry("train_returns", "Returns in the training environments", bars.train_returns, page.train_caption),
-    Entry("train_baselines", "Baselines in the training environments", bars.train_baselines, page.train_caption),
-    Entry("train_ablations", "Ablations in the training environments", bars.train_ablations, page.train_caption),
-    Entry("paths", "The ship's paths in the test environments", figures.paths, page.paths_caption),
-    Entry("strips", "Adapted agents in the test environments", films.strips, page.strips_caption),
-    Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings, page.embeddings_caption),
-    Entry("values", "Predicted against actual return", figures.values, page.values_caption),
-    Entry("transfer", "How policies transfer", figures.transfer, page.transfer_caption),
-    Entry("learning_curves", "Learning curves of the policies", figures.learning_curves, page.curves_caption),
-    Entry("losses", "Losses and aggregation", figures.losses, page.losses_caption),
+    Entry("methods", "All methods", bars.methods),
+    *(
+        Entry(
+            f"{split}_{name}",
+            f"{name.capitalize()} in the {words} environments",
+            partial(bars.by_environment, split=split, choose=choose, many=many),
+        )
+        for split, words in (("test", "test"), ("train", "training"))
+        for name, choose, many in (
+            ("returns", bars.everything, False),
+            ("baselines", bars.baselines, True),
+            ("ablations", bars.ablations, True),
+        )
+    ),
+    Entry("paths", "Paths in the test environments", figures.paths),
+    Entry("strips", "Adapted agents in the test environments", films.strips),
+    Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings),
+    Entry("values", "Predicted against actual return", figures.values),
+    Entry("transfer", "How policies transfer", figures.transfer),
+    Entry("learning_curves", "Learning curves of the policies", figures.learning_curves),
+    Entry("losses", "Losses and aggregation", figures.losses),
 )
 
 
-def write_report(store: RunStore) -> Path:
+def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Path:
     """Writes report.html, summary.csv and figures/*.png into the run's folder and returns the page's path.
 
     The caller holds the store's lock.
     Figures that the run lacks the data for are left out, and the page says so; the same run gives the same bytes.
+
+    Args:
+        store: the run.
+        steps: environment steps that each method learned from, by its name; a dash stands for those that are missing.
     """
-    run = read_run(store)
+    run = read_run(store, steps)
     shown: list[page.Shown] = []
     absent: list[str] = []
     for entry in ENTRIES:

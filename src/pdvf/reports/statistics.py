@@ -13,7 +13,7 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A number and the ends of its bootstrap interval, which are NaN where one seed says nothing of the next."""
+    """A number and the ends of its bootstrap interval, which are NaN where there is nothing to draw."""
 
     value: float
     low: float
@@ -66,25 +66,24 @@ def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.
     return low, high
 
 
-def summarise(returns: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0) -> Summary:
-    """Mean, interquartile mean and mean of each environment of returns [E, S, J], with intervals."""
+def summarise(returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> Summary:
+    """Mean, interquartile mean and mean of each environment of returns [E, S, J], with intervals.
+
+    Where there is one seed, they say how much luck there is in the episodes, and nothing of another seed.
+    """
     samples = resample(returns, resamples, seed)
     scores = returns.mean(axis=2)
 
-    def estimate(value: np.ndarray, samples: np.ndarray) -> Estimate:
-        low, high = interval(samples, level) if returns.shape[1] > 1 else (np.nan, np.nan)
-        return Estimate(float(value), float(low), float(high))
-
     each = samples.mean(axis=2)  # [B, E]
     return Summary(
-        estimate(scores.mean(), each.mean(axis=1)),
-        estimate(interquartile_mean(scores.ravel()), interquartile_mean(samples.reshape(len(samples), -1))),
-        tuple(estimate(scores[e].mean(), each[:, e]) for e in range(len(scores))),
+        _estimate(scores.mean(), each.mean(axis=1)),
+        _estimate(interquartile_mean(scores.ravel()), interquartile_mean(samples.reshape(len(samples), -1))),
+        tuple(_estimate(scores[e].mean(), each[:, e]) for e in range(len(scores))),
     )
 
 
 def probability_of_improvement(
-    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, level: float = LEVEL, seed: int = 0
+    first: np.ndarray, second: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:
     """Chance that a seed of the first method scores above a seed of the second in the same environment.
 
@@ -92,10 +91,7 @@ def probability_of_improvement(
     both methods anew, each for itself. Episodes are not drawn: noise on scores that are nearly tied moves the chance
     towards one half, and the estimate out of its own interval.
     """
-    _require_returns(first)
-    _require_returns(second)
-    if first.shape[0] != second.shape[0]:
-        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+    _require_same_environments(first, second)
 
     def chance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = a[..., :, None], b[..., None, :]
@@ -105,9 +101,7 @@ def probability_of_improvement(
     if first.shape[1] == 1 and second.shape[1] == 1:
         return Estimate(value, np.nan, np.nan)
     scores = (resample(x, resamples, seed + i, draw_episodes=False) for i, x in enumerate((first, second)))
-    samples = chance(*scores)
-    low, high = interval(samples, level)
-    return Estimate(value, float(low), float(high))
+    return _estimate(value, chance(*scores))
 
 
 def difference(
@@ -115,7 +109,6 @@ def difference(
     second: np.ndarray,
     paired: bool = False,
     resamples: int = RESAMPLES,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> Estimate:
     """Mean return of the first method less that of the second, over the same environments; [E, S, J] and [E, S', J'].
@@ -124,17 +117,13 @@ def difference(
     ones for both. Where both have one seed, it says how much luck there is in the episodes, and nothing of another
     seed.
     """
-    _require_returns(first)
-    _require_returns(second)
-    if first.shape[0] != second.shape[0]:
-        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+    _require_same_environments(first, second)
     if paired:
         samples = resample(first - second, resamples, seed).mean(axis=(1, 2))
     else:
         one, other = resample(first, resamples, seed), resample(second, resamples, seed + 1)
         samples = one.mean(axis=(1, 2)) - other.mean(axis=(1, 2))
-    low, high = interval(samples, level)
-    return Estimate(float(first.mean() - second.mean()), float(low), float(high))
+    return _estimate(first.mean() - second.mean(), samples)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -147,3 +136,15 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 def _require_returns(returns: np.ndarray) -> None:
     if returns.ndim != 3 or 0 in returns.shape:
         raise ValueError(f"returns have shape {returns.shape}, expected environments, seeds and episodes")
+
+
+def _require_same_environments(first: np.ndarray, second: np.ndarray) -> None:
+    _require_returns(first)
+    _require_returns(second)
+    if first.shape[0] != second.shape[0]:
+        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
+
+
+def _estimate(value: float | np.ndarray, samples: np.ndarray) -> Estimate:
+    low, high = interval(samples)
+    return Estimate(float(value), float(low), float(high))

@@ -6,7 +6,8 @@ Nothing here touches matplotlib's global state, so a report can be made in any t
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -66,27 +67,12 @@ def circle_colours(count: int) -> np.ndarray:
     red-green axis only adds to it.
     """
     turn = 2 * np.pi * np.arange(count) / count
-    lightness, green_red, blue_yellow = (
-        0.62 + 0.18 * np.cos(turn),
-        0.10 * np.cos(turn - 0.6),
-        0.13 * np.sin(turn),
-    )
-    to_cone = np.array(
-        [
-            [1, 0.3963377774, 0.2158037573],
-            [1, -0.1055613458, -0.0638541728],
-            [1, -0.0894841775, -1.2914855480],
-        ]
-    )
-    to_rgb = np.array(
-        [
-            [4.0767416621, -3.3077115913, 0.2309699292],
-            [-1.2684380046, 2.6097574011, -0.3413193965],
-            [-0.0041960863, -0.7034186147, 1.7076147010],
-        ]
-    )
-    linear = np.stack([lightness, green_red, blue_yellow], axis=-1) @ to_cone.T
-    linear = np.clip(linear**3 @ to_rgb.T, 0, 1)
+    lab = np.stack([0.62 + 0.18 * np.cos(turn), 0.10 * np.cos(turn - 0.6), 0.13 * np.sin(turn)], axis=-1)
+    to_cone = [[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728], [1, -0.0894841775, -1.2914855480]]
+    to_red = [4.0767416621, -3.3077115913, 0.2309699292]
+    to_green = [-1.2684380046, 2.6097574011, -0.3413193965]
+    to_blue = [-0.0041960863, -0.7034186147, 1.7076147010]
+    linear = np.clip((lab @ np.transpose(to_cone)) ** 3 @ np.transpose([to_red, to_green, to_blue]), 0, 1)
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
@@ -98,7 +84,7 @@ def make_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def tidy(axes: Axes, title: str = "", x: str = "", y: str = "", grid: str | None = "y") -> None:
+def tidy(axes: Axes, title: str = "", x: str = "", y: str = "", grid: Literal["x", "y", "both"] | None = "y") -> None:
     """The look that all axes share."""
     axes.set_title(title, fontsize=LARGE, color=INK, loc="left", pad=8)
     axes.set_xlabel(x, fontsize=NORMAL, color=INK)
@@ -107,10 +93,23 @@ def tidy(axes: Axes, title: str = "", x: str = "", y: str = "", grid: str | None
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MUTED)
     axes.set_axisbelow(True)
-    if grid == "y":
-        axes.grid(axis="y", color=GRID, linewidth=0.8)
-    elif grid == "both":
-        axes.grid(color=GRID, linewidth=0.8)
+    if grid:
+        axes.grid(axis=grid, color=GRID, linewidth=0.8)
+
+
+def legend(figure: Any, handles: Sequence[Any] | None = None, place: str = "upper left", ncols: int = 2) -> None:
+    """A legend outside of all axes, of what is drawn or of these handles."""
+    more = {} if handles is None else {"handles": handles}
+    figure.legend(loc=f"outside {place}", ncols=ncols, frameon=False, fontsize=NORMAL, **more)
+
+
+def colour_bar(figure: Figure, drawn: Any, axes: Any, label: str) -> Axes:
+    """The key to the colours of an image or of hexagons."""
+    bar = figure.colorbar(drawn, ax=axes, shrink=0.85, pad=0.02)
+    bar.set_label(label, fontsize=NORMAL, color=INK)
+    bar.ax.tick_params(labelsize=SMALL, colors=MUTED, labelcolor=INK, length=3)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    return bar.ax
 
 
 def png(figure: Figure) -> bytes:

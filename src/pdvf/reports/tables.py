@@ -1,24 +1,59 @@
-"""The tables of a report: all test environments together, and each environment by itself."""
+"""The tables of a report, and one class that writes any table for a terminal, as Markdown, CSV or HTML."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
-from pdvf.reports.statistics import RESAMPLES, Estimate, difference, probability_of_improvement
+from pdvf.reports.statistics import Estimate, difference, probability_of_improvement
 from pdvf.reports.style import look
 
 OURS = ("pd-vf", "pd-vf-plus")
 """The methods that every other one is compared with."""
 SAME_MODELS = (*OURS, "nn", "no-agg-policy", "no-agg-value")
 """Methods whose k-th seed has the probe and embeddings of the run's k-th model: their differences are paired."""
+UNKNOWN = "–"
+"""Where a number is not known."""
+
+
+class Table(NamedTuple):
+    """Cells as text; in HTML what follows a line break is small print."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    colours: Sequence[str] = ()
+    """In HTML a square before each row, where there are colours."""
+    lead: int | None = None
+    """In HTML the row that stands out."""
+
+    def without_empty_columns(self) -> Table:
+        """The columns that say something; the first one stays."""
+        kept = [i for i in range(len(self.head)) if i == 0 or any(row[i] not in ("", UNKNOWN) for row in self.rows)]
+        return self._replace(head=[self.head[i] for i in kept], rows=[[row[i] for i in kept] for row in self.rows])
+
+    def terminal(self) -> str:
+        """Columns that are aligned by spaces."""
+        lines = [self.head, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+        return "\n".join(line.rstrip() for line in padded)
+
+    def markdown(self) -> str:
+        """A table whose first column is text."""
+        lines = (self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows)
+        return "".join(f"|{'|'.join(line)}|\n" for line in lines)
+
+    def csv(self) -> str:
+        """A line of names, then the rows."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        return text.getvalue()
 
 
 class Line(NamedTuple):
@@ -32,7 +67,7 @@ class Line(NamedTuple):
 
 def lines(run: Run, split: str = "test") -> list[Line]:
     """Every method that played in a split."""
-    ours = {g.method: g for g in run.select(split, "honest") if g.method in OURS}
+    ours = {name: group for name, group in run.honest(split).items() if name in OURS}
     made = []
     for group in run.select(split):
         rivals = {
@@ -47,166 +82,122 @@ def lines(run: Run, split: str = "test") -> list[Line]:
             for name, returns in rivals.items()
         }
         chance = {name: probability_of_improvement(returns, group.returns) for name, returns in rivals.items()}
-        made.append(Line(group, paper_mean(run, group) if split == "test" else None, apart, chance))
+        made.append(Line(group, run.paper_mean(group) if split == "test" else None, apart, chance))
     return made
 
 
 def summary(run: Run) -> str:
-    """The same as numbers in a CSV file: means, interquartile means and differences with their intervals."""
+    """A CSV file of means, interquartile means and differences; their intervals speak of seeds, so one has none."""
     estimates = ("mean", "iqm", *(f"{name}_minus_it" for name in OURS), *(f"{name}_better" for name in OURS))
     names = ("family", "split", "method", "protocol", "environments", "seeds", "episodes", "paper_mean")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, *(word for name in estimates for word in (name, f"{name}_low", f"{name}_high"))])
-    for split in ("test", "train"):
-        for line in lines(run, split):
-            group, (_, seeds, episodes) = line.group, line.group.returns.shape
-            found = [group.summary.mean, group.summary.iqm]
-            found += [values.get(name) for values in (line.apart, line.chance) for name in OURS]
-            numbers = [number for estimate in found for number in (estimate or (None,) * 3)]
-            words = (run.title, split, group.method, group.protocol, len(group.environments), seeds, episodes)
-            writer.writerow([*words, *(_short(value) for value in (line.paper, *numbers))])
-    return text.getvalue()
+    rows = []
+    for line in (line for split in ("test", "train") for line in lines(run, split)):
+        group, (environments, seeds, episodes) = line.group, line.group.returns.shape
+        found: list[Estimate | None] = [group.summary.mean, group.summary.iqm]
+        if seeds == 1:
+            found = [Estimate(value, np.nan, np.nan) for value, _, _ in (group.summary.mean, group.summary.iqm)]
+        found += [values.get(name) for values in (line.apart, line.chance) for name in OURS]
+        numbers = [line.paper, *(number for estimate in found for number in (estimate or (None,) * 3))]
+        words = (run.title, group.split, group.method, group.protocol, *map(str, (environments, seeds, episodes)))
+        rows.append([*words, *("" if x is None or np.isnan(x) else f"{x:.6g}" for x in numbers)])
+    return Table([*names, *(f"{name}{end}" for name in estimates for end in ("", "_low", "_high"))], rows).csv()
 
 
-def terminal(groups: Sequence[Group]) -> str:
-    """Mean return in the test environments, best first, for the terminal; with intervals where there are seeds."""
+def terminal(groups: Sequence[Group], steps: Mapping[str, int] | None = None) -> str:
+    """Mean return in the test environments, best first, for the terminal."""
     test = [group for group in groups if (group.split, group.protocol) == ("test", "honest")]
-    rows = [("method", "test return", "95 % interval", "seeds")]
+    rows = []
     for group in sorted(test, key=lambda group: -group.summary.mean.value):
         mean, low, high = group.summary.mean
-        between = "" if np.isnan(low) or low == high else f"[{low:.4g}, {high:.4g}]"
-        rows.append((group.method, f"{mean:.4g}", between, str(group.returns.shape[1])))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+        between = "" if low == high else f"[{low:.4g}, {high:.4g}]"
+        rows.append([group.method, f"{mean:.4g}", between, str(group.returns.shape[1]), _steps(group, steps or {})])
+    head = ["method", "test return", "95 % interval", "seeds", "environment steps"]
+    return Table(head, rows).without_empty_columns().terminal()
 
 
-def _short(value: float | None) -> str:
-    return "" if value is None or np.isnan(value) else f"{value:.6g}"
+def headline(run: Run) -> Table:
+    """Every method in all test environments together, the best first."""
+    found = sorted(lines(run), key=lambda line: -line.group.summary.mean.value)
+    rows = [
+        [
+            label(line.group),
+            run.number(line.group.summary.mean.value),
+            run.interval(line.group.summary.mean),
+            _steps(line.group, run.steps),
+            "" if line.paper is None else run.number(line.paper),
+            *(_cell(run, line.apart[name]) if name in line.apart else "" for name in OURS),
+        ]
+        for line in found
+    ]
+    minus = [f"{look(name).label} minus it" for name in OURS]
+    head = ["Method", "Mean return", "95 % interval", "Environment steps", "Paper’s mean", *minus]
+    places = [i for i, line in enumerate(found) if (line.group.method, line.group.protocol) == ("pd-vf", "honest")]
+    colours = [look(line.group.method).colour for line in found]
+    return Table(head, rows, colours, *places[:1]).without_empty_columns()
 
 
-def headline(run: Run) -> str:
-    """Every method in all test environments together, beside the paper."""
+def more(run: Run) -> Table:
+    """What else there is to say of each method."""
     found = lines(run)
-    ours = [name for name in OURS if any(line.group.method == name for line in found)]
-    rows = []
-    for line in found:
-        group = line.group
-        _, seeds, episodes = group.returns.shape
-        lead = ' class="lead"' if (group.method, group.protocol) == ("pd-vf", "honest") else ""
-        apart = "".join(f"<td>{cell(line.apart[name], run) if name in line.apart else ''}</td>" for name in ours)
-        chance = _chance(line.chance["pd-vf"]) if "pd-vf" in line.chance else ""
-        rows.append(
-            f'<tr{lead}><td class="text">{chip(group.method)}{escape(look(group.method).label)}</td>'
-            f'<td class="text">{escape(group.protocol)}</td><td>{cell(group.summary.mean, run)}</td>'
-            f"<td>{cell(group.summary.iqm, run)}</td><td>{'' if line.paper is None else number(line.paper, run)}</td>"
-            f"{apart}<td>{chance}</td><td>{seeds} × {episodes}</td></tr>"
-        )
-    note = (
-        "Over all test environments. In small print: 95 % percentile intervals from "
-        f"{RESAMPLES} bootstrap samples of seeds, then of episodes within each environment; none where there is only "
-        "one seed. The interquartile mean is taken over the scores of all pairs of environment and seed. "
-        "<em>PD-VF minus it</em>: the difference of the means; with one seed each, its interval speaks of episodes "
-        "alone. Seeds of methods that are made from the same models are drawn together. "
-        "<em>PD-VF better</em>: the chance that a seed of PD-VF scores above a seed of the method in the same "
-        "environment. "
-        "<em>Honest</em>: every decision is made within the one episode that counts, and probing steps are part of it. "
-        "<em>Peek</em>: of the two signs of the embedding the one with the better true return counts, as in the "
-        "authors’ published code; that takes two tries."
-    )
-    if any(look(group.method).label.endswith("*") for group in run.select("test")):
-        note += " Methods with an asterisk are not in the paper."
-    return (
-        '<div class="wide"><table><thead><tr><th class="text">Method</th><th class="text">Protocol</th>'
-        "<th>Mean return</th><th>Interquartile mean</th><th>Paper’s mean</th>"
-        f"{''.join(f'<th>{escape(look(name).label)} minus it</th>' for name in ours)}<th>PD-VF better</th>"
-        f"<th>Seeds × episodes</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f'<p class="note">{note}</p>'
-    )
+    rows = [
+        [
+            label(line.group),
+            _cell(run, line.group.summary.iqm),
+            *(_percent(line.chance[name]) if name in line.chance else "" for name in OURS),
+            "{1} × {2}".format(*line.group.returns.shape),
+        ]
+        for line in found
+    ]
+    better = [f"{look(name).label} better" for name in OURS]
+    colours = [look(line.group.method).colour for line in found]
+    return Table(["Method", "Interquartile mean", *better, "Seeds × episodes"], rows, colours).without_empty_columns()
 
 
-def environments(run: Run, split: str) -> str:
-    """Every method in each environment of a split."""
+def environments(run: Run, split: str) -> Table | None:
+    """Every method in each environment of a split, with the paper's returns in small print."""
     groups = run.select(split)
     if not groups:
-        return ""
+        return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
     numbers = sorted({number for group in groups for number in group.environments})
-    head = "".join(f"<th>{n}{context_text(run, n)}</th>" for n in numbers)
     rows = []
     for group in groups:
-        protocol = "" if group.protocol == "honest" else f" <small>{escape(group.protocol)}</small>"
-        cells = [f'<td class="text">{chip(group.method)}{escape(look(group.method).label)}{protocol}</td>']
+        row = [label(group)]
         for n in numbers:
-            if n not in group.environments:
-                cells.append("<td></td>")
-                continue
-            estimate = group.summary.environments[group.environments.index(n)]
+            known = dict(zip(group.environments, group.summary.environments, strict=True))
             bar = theirs.get(group.method, {}).get(n) if group.protocol == "honest" else None
-            beside = "" if bar is None else f"<br><small>paper {number(bar.mean, run)} ± {number(bar.std, run)}</small>"
-            cells.append(f"<td>{cell(estimate, run)}{beside}</td>")
-        rows.append(f"<tr>{''.join(cells)}<td><b>{cell(group.summary.mean, run)}</b></td></tr>")
-    table = (
-        f'<div class="wide"><table><thead><tr><th class="text">Environment</th>{head}<th>mean</th></tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-    if split == "test":
-        return f"<h3>Test environments</h3>{table}"
-    return f"<details><summary>Training environments</summary>{table}</details>"
+            beside = "" if bar is None else f"\npaper {run.number(bar.mean)} ± {run.number(bar.std)}"
+            row.append(f"{_cell(run, known[n])}{beside}" if n in known else "")
+        rows.append([*row, _cell(run, group.summary.mean)])
+    head = ["Environment", *(f"{n}{_context(run, n)}" for n in numbers), "mean"]
+    return Table(head, rows, [look(group.method).colour for group in groups])
 
 
-def _chance(estimate: Estimate) -> str:
-    text = f"{100 * estimate.value:.0f} %"
-    if np.isnan(estimate.low):
-        return text
-    return f"{text} <small>[{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]</small>"
+def label(group: Group) -> str:
+    """A method's name, with the protocol where it is not the honest one."""
+    return look(group.method).label + ("" if group.protocol == "honest" else f" ({group.protocol})")
 
 
-def cell(estimate: Estimate, run: Run) -> str:
-    """An estimate with its interval in small print, where there is one: none for one seed or episodes all alike."""
-    value = number(estimate.value, run)
-    if np.isnan(estimate.low) or estimate.low == estimate.high:
-        return value
-    return f"{value} <small>[{number(estimate.low, run)}, {number(estimate.high, run)}]</small>"
+def _steps(group: Group, steps: Mapping[str, int]) -> str:
+    return f"{steps[group.method]:,}".replace(",", " ") if group.method in steps else UNKNOWN
 
 
-def interval_text(estimate: Estimate, run: Run) -> str:
-    """The interval in words."""
-    if np.isnan(estimate.low):
-        return "one model, so no interval"
-    if estimate.low == estimate.high:
-        return "all episodes alike, so no interval"
-    return f"95 % interval {number(estimate.low, run)} to {number(estimate.high, run)}"
+def _cell(run: Run, estimate: Estimate) -> str:
+    """An estimate with its interval in small print, where there is one."""
+    return f"{run.number(estimate.value)}\n{run.interval(estimate)}".rstrip()
 
 
-def number(value: float, run: Run) -> str:
-    """A return, with as many digits as the largest one of the run deserves."""
-    largest = max(float(np.abs(group.returns).max()) for group in run.groups)
-    text = f"{value:.3f}" if largest < 10 else f"{value:.1f}"
-    return text.replace("-", "−")
+def _percent(chance: Estimate) -> str:
+    between = "" if np.isnan(chance.low) else f"\n[{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
+    return f"{100 * chance.value:.0f} %{between}"
 
 
-def paper_mean(run: Run, group: Group) -> float | None:
-    """The paper's mean over the environments of a group, where it has all of them."""
-    bars = paper.test_returns(run.family).get(group.method, {})
-    known = [bars[number].mean for number in group.environments if number in bars]
-    return float(np.mean(known)) if len(known) == len(group.environments) else None
-
-
-def context_text(run: Run, number: int) -> str:
-    """The context of an environment, small."""
+def _context(run: Run, number: int) -> str:
+    """The context of an environment, as small print."""
     at = np.flatnonzero(run.numbers == number)
     if not run.has("contexts") or not at.size:
         return ""
     context = run.evaluation["contexts"][at[0]]
-    names = run.context_names
-    words = names if len(names) == len(context) > 1 else ("",) * len(context)
-    shown = ", ".join(f"{name} {float(value):.2f}".strip() for name, value in zip(words, context, strict=True))
-    return f" <small>({escape(shown)})</small>".replace("-", "−")
-
-
-def chip(method: str) -> str:
-    """A square in the colour of a method."""
-    return f'<span class="chip" style="background:{look(method).colour}"></span>'
+    names = run.context_names if len(run.context_names) == len(context) > 1 else ("",) * len(context)
+    shown = (f"{name} {float(value):.2f}".strip() for name, value in zip(names, context, strict=True))
+    return "".join(f"\n{words}" for words in shown).replace("-", "−")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener, fail_event, write_event
 from pdvf.experiment.plan import Task, locks
+from pdvf.families.env_pool import fault_of
 
 
 def run(
@@ -24,7 +25,9 @@ def run(
             try:
                 task.run(on_event)
             except Exception as error:
-                event = fail_event(task.store.folder, task.name, f"{type(error).__name__}: {error}")
+                event = fail_event(
+                    task.store.folder, task.name, str(fault_of(error) or f"{type(error).__name__}: {error}")
+                )
                 with suppress(RunError):  # the same disk may be full
                     write_event(task.store.folder, event)
                 on_event(event)

@@ -16,6 +16,7 @@ from pdvf.experiment.plan import find_task
 from pdvf.experiment.progress import make_progress
 from pdvf.experiment.provenance import recorded_cores
 from pdvf.experiment.store import RunStore
+from pdvf.families.env_pool import fault_of
 from pdvf.paper.pipeline import Problem
 
 
@@ -29,6 +30,12 @@ def main(folder: str, family: str, name: str, *flags: str) -> int:
         find_task(store, Problem(from_dict(store.config)), name).run(make_progress("--quiet" in flags))
     except (ConfigError, RunError) as error:
         print(f"pdvf: {error}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        fault = fault_of(error)  # JAX wraps what a user's environment raises
+        if fault is None:
+            raise
+        print(f"pdvf: {fault}", file=sys.stderr)
         return 2
     return 0
 

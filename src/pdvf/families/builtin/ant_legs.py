@@ -12,6 +12,7 @@ import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
+from tyro.conf import Fixed
 
 from pdvf.core.validation import episode, require
 from pdvf.families.ant import MANY_ANTS, Ant, AntOptions
@@ -24,9 +25,9 @@ from pdvf.families.registry import FamilySpec
 class AntLegsOptions(AntOptions):
     """Constants of Ant with other legs."""
 
-    legs: tuple[float, float, float] = (0.1, 0.2, 0.3)
+    legs: Fixed[tuple[float, float, float]] = (0.1, 0.2, 0.3)
     """Short, medium and long upper legs, as the model writes them: what a leg spans along x and along y."""
-    ankles: tuple[float, float, float] = (0.2, 0.4, 0.6)
+    ankles: Fixed[tuple[float, float, float]] = (0.2, 0.4, 0.6)
     """Short, medium and long lower legs."""
     probe_steps: int = 4
     """N_d: steps at the start of an episode from which the dynamics are inferred."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from tyro.conf import Fixed
 
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.ant import MANY_ANTS, Ant, AntOptions
@@ -23,9 +24,9 @@ class AntWindOptions(AntOptions, CircleOptions):
 
     radius: float = 4.0
     """Speed of the wind, radius * (cos d, sin d)."""
-    density: float = 0.0
+    density: Fixed[float] = 0.0
     """Density of the air."""
-    viscosity: float = 0.05
+    viscosity: Fixed[float] = 0.05
     """Viscosity of the air; a wind acts through density or viscosity only."""
     probe_steps: int = 2
     """N_d: steps at the start of an episode from which the dynamics are inferred."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tyro.conf import Fixed
 
 from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
@@ -33,29 +34,29 @@ INK, MUTED, FIELD = "#1f2328", "#6a737d", "#c3c9cf"
 class SpaceshipOptions(CircleOptions):
     """Constants of the Spaceship domain; the defaults are the paper's (see docs/paper_map.md)."""
 
-    room: float = 5.0
+    room: Fixed[float] = 5.0
     """Side of the square room."""
-    start: tuple[float, float] = (2.5, 0.2)
+    start: Fixed[tuple[float, float]] = (2.5, 0.2)
     """Where the ship starts."""
-    door: tuple[float, float] = (2.5, 5.0)
+    door: Fixed[tuple[float, float]] = (2.5, 5.0)
     """Centre of the door."""
-    door_width: float = 1.0
+    door_width: Fixed[float] = 1.0
     """Width of the door; drawn only, since the reward depends on the distance to its centre."""
-    charges: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 0.0), (0.0, 5.0))
+    charges: Fixed[tuple[tuple[float, float], tuple[float, float]]] = ((0.0, 0.0), (0.0, 5.0))
     """Where the two fixed charges are."""
     radius: float = 1.5
     """Radius of the circle of dynamics: the charges are radius * (cos d, sin d)."""
-    strength: float = 5.0
+    strength: Fixed[float] = 5.0
     """Factor of the electric force."""
-    softening: float = 0.1
+    softening: Fixed[float] = 0.1
     """Added to the cubed distance in the electric force."""
-    capture: float = 0.2
+    capture: Fixed[float] = 0.2
     """The episode ends closer than this to a charge."""
-    force: float = 3.0
+    force: Fixed[float] = 3.0
     """Largest force of the ship's engine, per component."""
-    fixed_magnitude: bool = False
+    fixed_magnitude: Fixed[bool] = False
     """Scale every action to the largest force, as the paper's text says, instead of clipping it."""
-    dt: float = 0.3
+    dt: Fixed[float] = 0.3
     """Time between two steps."""
     decay: float = 3.0
     """The reward at the end is exp(-decay * distance to the door)."""

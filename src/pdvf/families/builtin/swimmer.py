@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tyro.conf import Fixed
 
 from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
@@ -33,19 +34,19 @@ class SwimmerOptions(CircleOptions):
 
     radius: float = 0.1
     """Speed of the current, radius * (cos d, sin d)."""
-    density: float = 4000.0
+    density: Fixed[float] = 4000.0
     """Density of the fluid."""
-    viscosity: float = 0.1
+    viscosity: Fixed[float] = 0.1
     """Viscosity of the fluid."""
-    timestep: float = 0.01
+    timestep: Fixed[float] = 0.01
     """Seconds of one step of the simulator."""
-    frame_skip: int = 4
+    frame_skip: Fixed[int] = 4
     """Steps of the simulator in one step of the agent."""
-    forward_reward: float = 1.0
+    forward_reward: Fixed[float] = 1.0
     """Weight of the velocity along x."""
-    control_cost: float = 1e-4
+    control_cost: Fixed[float] = 1e-4
     """Weight of the squared action."""
-    noise: float = 0.1
+    noise: Fixed[float] = 0.1
     """Positions and velocities at the start are drawn from their rest values +- this."""
     horizon: int = 1000
     """Steps after which an episode ends."""

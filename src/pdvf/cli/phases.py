@@ -1,0 +1,70 @@
+"""`pdvf train`, `collect`, `embed`, `fit`, `evaluate` and `report`: one phase of an existing run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import tyro
+
+from pdvf.cli.shared import execute, make_plan
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """A command on an existing run."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder of the run, made by `pdvf init` or `pdvf run`."""
+    family: str | None = None
+    """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
+
+
+@dataclass(frozen=True)
+class Phase(OfRun):
+    """One phase of an existing run."""
+
+    quiet: bool = False
+    """Show no progress."""
+    phases: ClassVar[tuple[str, ...]]
+
+    def main(self, said: str) -> int:
+        """Makes what the phase leaves."""
+        return execute(make_plan(self.run, None, said, self.phases, family=self.family), self.quiet)
+
+
+class Train(Phase):
+    """Phase 1: PPO policies for every environment."""
+
+    phases = ("train",)
+
+
+class Collect(Phase):
+    """Phase 2: trajectories of every kept policy."""
+
+    phases = ("collect",)
+
+
+class Embed(Phase):
+    """Phase 2: the dynamics and the policy autoencoder."""
+
+    phases = ("embed",)
+
+
+class Fit(Phase):
+    """Phase 3: the value function, with aggregation."""
+
+    phases = ("fit",)
+
+
+class Evaluate(Phase):
+    """Phase 4: one episode at a time; RUN/returns.csv."""
+
+    phases = ("evaluate", "returns")
+
+
+class Report(Phase):
+    """Figures and RUN/report.html."""
+
+    phases = ("report",)

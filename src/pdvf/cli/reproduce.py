@@ -1,0 +1,95 @@
+"""`pdvf reproduce`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from pdvf.cli.shared import make_plan
+from pdvf.core.validation import ConfigError
+from pdvf.experiment.errors import RunError
+
+if TYPE_CHECKING:
+    from pdvf.experiment.events import Event
+    from pdvf.experiment.plan import Task
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Every family and method of the paper, one page."""
+
+    families: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[FAMILY ...]")] = ()
+    """Families by name; all four for none."""
+    preset: Literal["smoke", "quick", "paper", "best"] = "paper"
+    """How large."""
+    out: Path = Path("runs/reproduction")
+    """Folder of all runs; OUT/status.html says what is done. The same command goes on where it stopped."""
+    methods: tuple[str, ...] = ()
+    """Methods to compare, as `pdvf list` names them; all for none."""
+    workers: int = 1
+    """Parts made at the same time, each by a process of its own: one leaves most of a GPU idle. With NVIDIA's MPS
+    running (`nvidia-cuda-mps-control -d`) they truly share it."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    quiet: bool = False
+    """Show no progress."""
+
+    def main(self, said: str) -> int:
+        """All plans together."""
+        from pdvf.families.registry import family_names, make_family
+
+        families = self.families or family_names()
+        for family in families:
+            if family not in family_names():
+                raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(family_names())}")
+        if self.workers < 1:
+            raise ConfigError(f"--workers is {self.workers}, expected at least 1")
+        if self.workers > 1:
+            # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        from pdvf.config.presets import preset
+        from pdvf.experiment import comparison, reproduce
+        from pdvf.experiment.executors import EXECUTORS
+        from pdvf.experiment.plan import REPORT
+        from pdvf.experiment.progress import ignore, make_progress, words
+        from pdvf.families.base import MujocoFamily
+        from pdvf.families.mujoco import need
+
+        comparison.find_methods(self.methods)  # or it raises
+        if any(isinstance(make_family(family), MujocoFamily) for family in families):
+            need("mujoco", "mujoco", "this reproduction")
+        tasks: list[Task] = []
+        for family in families:
+            config = replace(preset(family, self.preset), seed=self.seed)
+            tasks += make_plan(self.out / family, config, said, methods=self.methods)
+        status = reproduce.Status(self.out, tasks, self.workers)
+        planned = [(task.store.folder.name, task.name) for task in tasks]
+        progress = make_progress(self.quiet, planned) if self.workers == 1 else ignore
+
+        def on_event(event: Event) -> None:
+            progress(event)
+            if event.kind != "stage":
+                counted = status.write()
+                if not self.quiet:
+                    sys.stderr.write(f"reproduce: {event.run} {words(event)} ({counted})\n")
+                    sys.stderr.flush()
+            if event.kind == "finish" and event.task == REPORT:
+                reproduce.write_index(self.out)
+
+        executor = EXECUTORS["serial" if self.workers == 1 else "processes"]
+        try:
+            undone = executor(tasks, on_event, self.workers, self.quiet, status.write_clock)
+        finally:
+            status.write()  # how long it was at work, also when it is stopped
+        print(f"all tables and figures: {reproduce.write_index(self.out)}")
+        if undone:
+            raise RunError(
+                f"{len(undone)} tasks are not done: {', '.join(task.title for task in undone)}; OUT/FAMILY/logs say "
+                "why, and the same command tries again (with fewer --workers, if memory was short)"
+            )
+        return 0

@@ -1,0 +1,39 @@
+"""`pdvf run`, and what all commands share that begin with a family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from pdvf.cli.shared import execute, make_plan
+
+
+@dataclass(frozen=True)
+class Run:
+    """Trains on a family, plays in unseen environments, reports."""
+
+    family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY")]
+    """A family that `pdvf list` names, such as spaceship, or your own as file.py:object or package.module:object.
+    With --help after it every option is listed."""
+    config: Annotated[Any, tyro.conf.arg(name="")] = None
+    out: Path = Path("runs/latest")
+    """Folder, made if it is not there; the same command on the same folder goes on where it stopped."""
+    preset: str = "quick"
+    """Where the defaults of all other options come from: smoke, quick, paper or best."""
+    quiet: bool = False
+    """Show no progress."""
+
+    @staticmethod
+    def defaults(target: str, preset: str, family: str | None) -> Any:
+        """The configuration that a family and a preset give."""
+        del family
+        from pdvf.config.presets import preset as make_preset
+
+        return make_preset(target, preset)
+
+    def main(self, said: str) -> int:
+        """All phases and the report."""
+        return execute(make_plan(self.out, self.config, said), self.quiet)

@@ -1,0 +1,61 @@
+"""`pdvf sweep`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from pdvf.cli.run import Run
+from pdvf.core.validation import ConfigError
+
+
+@dataclass(frozen=True)
+class Sweep(Run):
+    """Searches options in held-out training environments."""
+
+    family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY|RUN")]
+    """A family, or the folder of a run whose configuration is to be searched around."""
+    option: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """A name and values, such as `--option ppo.learning_rate 1e-4 3e-4`; every combination is tried."""
+    grid: tuple[str, ...] = ()
+    """Options to search over the values of the paper's appendix C, such as ppo.learning_rate."""
+    method: str = "pd-vf"
+    """The method that is trained and judged."""
+    held_out: tuple[int, ...] = ()
+    """Numbers of the training environments to judge in; a fifth from the middle of the list for none."""
+    dry_run: bool = False
+    """Say what it would take, and stop."""
+    own: Annotated[str | None, tyro.conf.arg(name="family")] = None
+    """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
+
+    @staticmethod
+    def defaults(target: str, preset: str, family: str | None) -> Any:
+        """The configuration to search around."""
+        if not Path(target, "config.json").is_file():
+            return Run.defaults(target, preset, None)
+        from pdvf.config import from_dict
+        from pdvf.experiment.store import RunStore
+
+        return from_dict(RunStore.open(target, trials=True, family=family).config)
+
+    def main(self, said: str) -> int:
+        """Every trial that is missing, and the table."""
+        from pdvf.core.devices import use_all_cores
+        from pdvf.experiment.provenance import recorded_cores
+
+        use_all_cores(recorded_cores(self.out / "trials" / "001"))
+        from pdvf.experiment.progress import make_progress
+        from pdvf.experiment.sweep import make_sweep
+
+        if not all(self.option):
+            raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
+        options = {name: list(values) for name, *values in self.option}
+        sweep = make_sweep(self.config, options, self.grid, self.method, self.held_out)
+        print(f"budget: {sweep.budget()}", flush=True)
+        if not self.dry_run:
+            path = sweep.run(self.out, said, make_progress(self.quiet), lambda line: print(line, flush=True))
+            print(f"table: {path}")
+        return 0
