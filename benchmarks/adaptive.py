@@ -1,6 +1,6 @@
 """PD-VF-plus, PPOall and Oracle where training environments are left out: no test environment is simulated.
 
-    python benchmarks/adaptive.py ant-wind --left-out 5 6 7 8 9 --steps 45000000 --out adaptive.json
+python benchmarks/adaptive.py ant-wind --left-out 5 6 7 8 9 --steps 45000000 --out adaptive.json
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--method", default="pd-vf-plus")
     parser.add_argument("--preset", default="paper")
     parser.add_argument("--left-out", type=int, nargs="*", default=[])
-    parser.add_argument("--test", action="store_true", help="train on all training environments, judge in the test ones")
+    parser.add_argument(
+        "--test", action="store_true", help="train on all training environments, judge in the test ones"
+    )
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--option", nargs=2, action="append", default=[])
@@ -44,7 +46,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     options = {name: json.loads(value) for name, value in given.option}
-    config = with_options(preset(given.family, given.preset), {"policy_seeds": given.seeds, "seed": given.seed} | options)
+    config = with_options(
+        preset(given.family, given.preset), {"policy_seeds": given.seeds, "seed": given.seed} | options
+    )
     problem = Problem(config) if given.test else LeftOut(config, given.left_out)
     count = problem.contexts.shape[0]
     method = METHODS[given.method]
@@ -70,7 +74,11 @@ def main() -> None:
         rows.append(row)
         print(given.family, given.method, json.dumps(row), flush=True)
         if given.out:
-            record = {"command": vars(given) | {"out": str(given.out)}, "device": jax.devices()[0].device_kind, "rows": rows}
+            record = {
+                "command": vars(given) | {"out": str(given.out)},
+                "device": jax.devices()[0].device_kind,
+                "rows": rows,
+            }
             given.out.write_text(json.dumps(record, indent=1))
         if time.time() - began > given.seconds:
             break

@@ -26,8 +26,8 @@ from pdvf.core.arrays import Array
 from pdvf.core.devices import use_all_cores
 from pdvf.engines.rollout import acting, play
 from pdvf.experiment.store import RunStore
-from pdvf.methods.imagine.plan import candidates
 from pdvf.paper.adapter import Adapter
+from pdvf.paper.aggregate import between
 from pdvf.paper.pipeline import Problem, artefact_shapes
 
 CANDIDATES = 1500
@@ -37,6 +37,14 @@ NOISES = (0.0, 0.05, 0.1, 0.2)
 """On actions, while embeddings are played to know their returns, in units of the largest action."""
 EPISODES = 8
 """Of each embedding in each environment, where there is noise."""
+
+
+def candidates(bank: Array, count: int, key: Array) -> Array:
+    """Embeddings [count, e]: half of the training policies [B, e], half between two of them, with a little noise."""
+    own_key, *keys = jax.random.split(key, 4)
+    half = count // 2
+    own = bank[jax.random.randint(own_key, (count - half,), 0, bank.shape[0])]
+    return jnp.concatenate([own, between(bank, half, keys)])
 
 
 def interpolate(angles: np.ndarray, returns: np.ndarray, wanted: np.ndarray, width: float) -> np.ndarray:

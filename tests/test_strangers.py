@@ -90,20 +90,10 @@ def test_a_run_of_ones_own_family(tmp_path, monkeypatch, capsys):
         assert "1 trials of pd-vf" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["run", "pushed.py:family", "--engine", "c"], "engine is 'c', expected auto or one that simulates push"),
-        (
-            ["compare", "pushed.py:family", "--plus.by", "imagination", "--methods", "pd-vf-plus"],
-            "'pd-vf-plus' cannot be used",
-        ),
-    ],
-)
-def test_a_command_that_is_refused_leaves_no_folder(tmp_path, monkeypatch, capsys, words, message):
+def test_a_command_that_is_refused_leaves_no_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pushed.py").write_text("from test_own_family import make\nfamily = make()\n")
     with relaxed():
-        assert main([*words, "--out", "run"]) == 2
-    assert message in capsys.readouterr().err
+        assert main(["run", "pushed.py:family", "--engine", "c", "--out", "run"]) == 2
+    assert "engine is 'c', expected auto or one that simulates push" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ from pdvf.config import (
     CollectOptions,
     Config,
     EvaluateOptions,
-    ImagineOptions,
+    PlusOptions,
     PolicyAutoencoderOptions,
     PPOOptions,
     ValueOptions,
@@ -70,9 +70,7 @@ TINY = Config(
         estimation_rounds=2,
         estimation_updates=2,
     ),
-    imagine=ImagineOptions(
-        members=2, hidden_numbers=2, width=8, updates=8, batch=8, candidates=8, favourites=4, renewed=3
-    ),
+    plus=PlusOptions(code=2, width=8, rows=64, updates=20, batch=8),
 )
 
 

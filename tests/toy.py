@@ -53,8 +53,11 @@ class Force:
         position = jnp.where(counts, pushed, 0.0)
         return jnp.stack([position, 1.0 - state[1]]), position, jnp.zeros((), bool)
 
-    def reward_and_done(self, before: Array, action: Array, after: Array, time: Array) -> tuple[Array, Array]:
-        return after[0], jnp.zeros((), bool)
+    def reward(self, before: Array, after: Array, action: Array) -> Array:
+        return after[0]
+
+    def terminated(self, before: Array, after: Array, action: Array) -> Array:
+        return jnp.zeros((), bool)
 
 
 BLIND = 0.0  # the most that a policy without memory can earn, on average over gains -0.8 and 0.8

@@ -23,7 +23,7 @@ from pdvf.core.devices import use_all_cores
 from pdvf.deploy.export import export, measured
 from pdvf.deploy.pretrained import find
 from pdvf.deploy.runtime import Adapter
-from pdvf.experiment.comparison import find_methods, suited
+from pdvf.experiment.comparison import find_methods
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener
 from pdvf.experiment.executors import EXECUTORS
@@ -118,7 +118,7 @@ class Run:
 
     def execute(self, phases: tuple[str, ...], methods: tuple[str, ...] | None = None) -> Run:
         """Makes what is missing of some phases and methods, one after the other, and returns this run."""
-        chosen = [] if methods is None else suited(find_methods(methods), self.problem, bool(methods))
+        chosen = [] if methods is None else find_methods(methods)
         EXECUTORS["serial"](plan(self.store, self.problem, chosen, phases), self.on_stage)
         return self
 

@@ -371,16 +371,14 @@ def test_help_imports_no_jax():
 
 
 def test_number_of_options(capsys):
-    """Those of PD-VF-plus (`plus`, `imagine`) are not counted."""
     found: set[str] = set()
     for command, kind in COMMANDS.items():
         for family in family_names() if issubclass(kind, Run) else ("",):
             with pytest.raises(SystemExit):
                 main([command, *([family] if family else []), "--help"])
             found |= {*re.findall(r"^\W*?(--[a-z][a-z.-]*)", capsys.readouterr().out, re.MULTILINE)}
-    counted = {option for option in found if not option.startswith(("--plus.", "--imagine."))}
-    assert "--ppo.learning-rate" in counted
-    assert len(counted) <= 80
+    assert "--ppo.learning-rate" in found
+    assert len(found) <= 80
 
 
 def fixed_options(config: Any, prefix: str = "") -> set[str]:

@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from pdvf.core.arrays import Array
 from pdvf.core.objective import Return, objective_of
@@ -18,7 +17,6 @@ from pdvf.engines import Engine, NativeEngine
 from pdvf.engines.rollout import acting, episode_returns
 from pdvf.engines.wrappers import MultiTask
 from pdvf.methods import play_agent
-from pdvf.methods.imagine.plan import imagine
 from pdvf.methods.multitask_ppo import Unconditioned
 from pdvf.paper.pipeline import best_policy
 from pdvf.rl import ppo
@@ -93,24 +91,6 @@ def test_training_reports_it():
     (total, weight), (discounted, same) = found
     assert 0 < abs(discounted) < abs(total)
     np.testing.assert_array_equal(weight, same)  # PPO learns from rewards, one by one
-
-
-def test_imagination_scores_by_it():
-    class Model(eqx.Module):
-        """Knows the gain: z."""
-
-        scale: jax.Array
-
-        def step(self, state, action, z):
-            return jnp.stack([jnp.where(state[1] > 0.5, z[0] * action[0], 0.0), 1.0 - state[1]])
-
-    def imagined(family) -> float:
-        z, start = jnp.array([[1.0], [0.5]]), jnp.array([0.0, 1.0])
-        models = Model(jnp.ones(2))
-        return float(imagine(family, models, z, lambda s, z_pi: z_pi, jnp.ones(1), start, 0, 3))  # pyright: ignore
-
-    assert imagined(Lucky()) == pytest.approx((2.0 + 1.0) / 2)  # positions after two pushes, with gains 1 and 1/2
-    assert imagined(Careful()) == pytest.approx(0.5 * 1.25)  # the worse of the two, discounted
 
 
 def test_policies_are_chosen_by_it():

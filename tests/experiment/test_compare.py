@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,7 +14,7 @@ import pytest
 
 import pdvf.core.devices
 from pdvf.cli.main import main
-from pdvf.config import ConfigError, PlusOptions, to_dict
+from pdvf.config import ConfigError, to_dict
 from pdvf.experiment.comparison import find_methods, write_returns
 from pdvf.experiment.plan import recipes_for
 from pdvf.experiment.store import RunStore
@@ -129,20 +128,13 @@ def test_finished_methods_are_left_alone_and_missing_ones_made(run):
 
 def test_bounds_alone_are_told_and_ask_for_test_environments():
     assert {name for name, method in METHODS.items() if method.privileged} == {"ppo-env", "oracle"}
-    assert {name for name, method in METHODS.items() if "upper_bound" in method.needs_for(Problem(TINY))} == {"ppo-env"}
+    assert {name for name, method in METHODS.items() if "upper_bound" in method.needs} == {"ppo-env"}
 
 
 def test_methods_that_others_need_come_first():
-    made = recipes_for(Problem(TINY), find_methods(["rma", "pd-vf", "oracle"]), ())
+    made = recipes_for(find_methods(["rma", "pd-vf", "oracle"]), ())
     assert list(made) == [f"{kind}{name}" for name in ("oracle", "rma", "pd-vf") for kind in ("", "returns-")]
     assert [method.name for method in find_methods([])] == list(METHODS)
-
-
-def test_options_may_ask_for_another_method():
-    plus = find_methods(["pd-vf-plus"])
-    for generalist, names in ((False, ["pd-vf-plus"]), (True, ["ppo-all", "pd-vf-plus"])):
-        problem = Problem(replace(TINY, plus=PlusOptions(by="experience", generalist=generalist)))
-        assert [name for name in recipes_for(problem, plus, ()) if name in METHODS] == names
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pdvf.cli.main import main
-from pdvf.config import PlusOptions, to_dict
+from pdvf.config import to_dict
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Follower, write_event
 from pdvf.experiment.executors import EXECUTORS, processes
@@ -84,12 +84,11 @@ def tiny_plan(store: RunStore, methods=CHOSEN) -> list[Task]:
     return plan(store, Problem(TINY), methods)
 
 
-def test_a_method_that_options_ask_for_is_made_first(store):
-    config = replace(TINY, plus=PlusOptions(by="experience", generalist=True))
-    tasks = {task.name: task for task in plan(store, Problem(config), [METHODS["pd-vf-plus"]], ("fit",))}
-    assert list(tasks) == ["fit", "ppo-all", "returns-ppo-all", "pd-vf-plus", "returns-pd-vf-plus"]
-    assert tasks["pd-vf-plus"].needs == ("adapter", "policies", "agent-ppo-all")
-    assert tasks["returns-pd-vf-plus"].needs == tasks["pd-vf-plus"].leaves == ("agent-pd-vf-plus",)
+def test_a_method_that_another_needs_is_made_first(store):
+    tasks = {task.name: task for task in plan(store, Problem(TINY), [METHODS["rma"]], ("train",))}
+    assert list(tasks) == ["train", "oracle", "returns-oracle", "rma", "returns-rma"]
+    assert tasks["rma"].needs == tasks["returns-oracle"].needs == tasks["oracle"].leaves == ("agent-oracle",)
+    assert tasks["returns-rma"].needs == tasks["rma"].leaves == ("agent-rma",)
 
 
 def test_every_need_is_left_by_an_earlier_task(store):

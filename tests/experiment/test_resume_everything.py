@@ -114,7 +114,7 @@ SEVERAL_STAGES = ("rl2", "maml", "ppo-dyn", "ppo-all", "kmeans", "no-agg-policy"
 def test_no_other_method_can_be_stopped_in_between(store):
     others = [method for name, method in METHODS.items() if name not in SEVERAL_STAGES]
     for method in others:
-        inputs = {needed: store.load(needed, shapes()[needed]) for needed in method.needs_for(PROBLEM)}
+        inputs = {needed: store.load(needed, shapes()[needed]) for needed in method.needs}
         assert method.train(PROBLEM, inputs, method_key(PROBLEM, method)).stages == 1
 
 

@@ -73,18 +73,16 @@ def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
     assert "belongs to a sweep with other options" in capsys.readouterr().err
 
 
-def test_search_of_a_method_that_needs_another_with_some_options(tmp_path, capsys):
-    """PD-VF-plus looks for entries of PPOall with `plus.generalist`, the preset of Ant-legs."""
-    words = ("--method", "pd-vf-plus", "--plus.by", "experience", "--option", "plus.generalist", "false", "true")
+def test_search_of_a_method_that_needs_another(tmp_path, capsys):
+    """RMA asks for the agents of Oracle."""
+    words = ("--method", "rma", "--option", "baselines.estimation_updates", "1", "2")
     assert sweep(tmp_path / "s", *words, "--dry-run") == 0
-    # 2 environments, 1 seed and 64 steps for phase 1, which both share; 64 steps of PPOall for one of them.
-    assert (
-        "train 1 times; collect 1 times; embed 1 times; fit 1 times; 192 environment steps" in capsys.readouterr().out
-    )
+    # One seed and 64 steps of Oracle in each trial.
+    assert "2 trials of rma; 128 environment steps" in capsys.readouterr().out
     assert sweep(tmp_path / "s", *words) == 0
-    agents = [sorted(path.stem for path in trial.glob("artefacts/agent-*.json")) for trial in trials(tmp_path / "s")]
-    assert agents == [["agent-pd-vf-plus"], ["agent-pd-vf-plus", "agent-ppo-all"]]
-    assert not list(tmp_path.rglob("returns-ppo-all.*"))  # nobody asked
+    for trial in trials(tmp_path / "s"):
+        assert sorted(path.stem for path in trial.glob("artefacts/agent-*.json")) == ["agent-oracle", "agent-rma"]
+    assert not list(tmp_path.rglob("returns-oracle.*"))  # nobody asked
     assert len(table(tmp_path / "s")) == 2
 
 

@@ -17,8 +17,7 @@ from pdvf.families.base import GuardedFamily
 from pdvf.families.builtin.ant_legs import AntLegs
 from pdvf.families.builtin.ant_wind import AntWind
 from pdvf.families.builtin.swimmer import Swimmer
-from pdvf.methods.brace import brace, holding
-from pdvf.paper.probe import best_policy, dangers, first_danger, lost_beginnings, probe_policy
+from pdvf.paper.probe import best_policy, dangers, lost_beginnings, probe_policy
 from tiny import make_actors, relaxed
 from toy import Force, ToyProblem
 
@@ -150,22 +149,3 @@ def test_danger_is_that_of_the_mean_and_of_the_worst(policies):
         found = dangers(SlopeProblem(), flat)
     mean, worst = 4 * np.mean(STEEPNESS), 4 * max(STEEPNESS)
     np.testing.assert_allclose(found, np.abs(PUSHES) * (mean + worst), rtol=1e-5)
-
-
-def test_one_policy_probes_and_another_goes_on(policies):
-    """One step back by 0.25 at the steepest, then three forward by 0.9 each: 0.25 * (2.7 - 1)."""
-    flat = jax.tree.map(lambda x: x.reshape(4, *x.shape[3:]), policies)
-    actor = jax.tree.map(lambda x: x[0], flat)
-    with relaxed():
-        found = first_danger(SlopeProblem(), holding(actor, jnp.array([-1.0])), actor, jax.random.key(0))
-    np.testing.assert_allclose(found, 1.7 * (np.mean(STEEPNESS) + max(STEEPNESS)), rtol=1e-5)
-
-
-@pytest.mark.parametrize(("actor", "action"), [(0, -0.9), (1, -0.45)])
-def test_a_brace_goes_the_other_way(policies, actor, action):
-    """Three steps of 0.9 are best met by 1.35 back, of which 1 can be had; three of 0.3 by 0.45."""
-    flat = jax.tree.map(lambda x: x.reshape(4, *x.shape[3:]), policies)
-    with relaxed():
-        held = brace(SlopeProblem(), jax.tree.map(lambda x: x[actor], flat), jax.random.key(1))
-    for seen in (jnp.zeros(2), jnp.array([0.7, 0.0])):
-        np.testing.assert_allclose(held(seen), [action], atol=0.1)

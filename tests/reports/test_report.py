@@ -18,13 +18,11 @@ from pdvf import __version__
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
-from pdvf.paper.pipeline import Problem
 from pdvf.reports import bars, paper, report, tables, write_report
 from pdvf.reports.data import read_run
 from pdvf.reports.page import render
 from pdvf.reports.statistics import difference, probability_of_improvement
 from pdvf.reports.style import METHODS, circle_colours, png
-from tiny import TINY
 
 NAMES = [entry.name for entry in report.ENTRIES if entry.name not in (*report.MANY, "strips")]
 VOID = {"meta", "img", "br"}
@@ -141,7 +139,7 @@ def test_methods_of_the_same_models_are_paired(tmp_path):
     }
     assert found["nn"] != difference(groups["pd-vf"], groups["nn"])
     made_from_models = {"adapter", "initial_adapter", "dynamics"}
-    assert all(made_from_models & set(AGENTS[name].needs_for(Problem(TINY))) for name in tables.SAME_MODELS)
+    assert all(made_from_models & set(AGENTS[name].needs) for name in tables.SAME_MODELS)
 
 
 def test_recipe_is_on_the_page(finished):

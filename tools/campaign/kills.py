@@ -43,7 +43,7 @@ WAYS = ("KILL", "TERM", "INT", *dying.OPERATIONS, dying.FULL)
 AT_ONCE = 5.0
 """Seconds in which Ctrl-C must have ended a command."""
 TINY_WORDS = command_line(TINY)
-OWN = ("model", "ppo", "dynamics", "policy", "value", "evaluate", "baselines", "imagine")
+OWN = ("model", "ppo", "dynamics", "policy", "value", "evaluate", "baselines", "plus")
 OWN_WORDS = [
     *TINY_WORDS[:2],
     *(

@@ -96,9 +96,7 @@ def log_density(belief: Belief, code: Array) -> Array:
     return 0.5 * (log_determinant - apart @ belief.precision @ apart - code.shape[0] * jnp.log(2 * jnp.pi))
 
 
-def along(
-    model: DynamicsModel, observation: Array, action: Array, next_observation: Array, first: Array
-) -> Belief:
+def along(model: DynamicsModel, observation: Array, action: Array, next_observation: Array, first: Array) -> Belief:
     """Beliefs [T, ...] after each of the steps [T, ...] of one stream of episodes; a new episode begins where `first`."""
     size = model.codes.shape[-1]
 

@@ -83,7 +83,8 @@ def fit(model: DynamicsModel, rows: Rows, paired: bool, updates: int, batch: int
     kept = jax.tree.map(lambda x: _flat(x[:, _held_out(rows) :]), rows)
     model = rescale(model, rows)
     optimiser = optax.chain(
-        optax.clip_by_global_norm(1.0), optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, updates // 20, updates))
+        optax.clip_by_global_norm(1.0),
+        optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, updates // 20, updates)),
     )
 
     def step(carry, key: Array):

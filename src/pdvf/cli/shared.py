@@ -37,7 +37,7 @@ def make_plan(
 
     use_all_cores(recorded_cores(folder))
     from pdvf.config import from_dict, to_dict
-    from pdvf.experiment.comparison import find_methods, suited
+    from pdvf.experiment.comparison import find_methods
     from pdvf.experiment.plan import EVERYTHING, REPORT, plan
     from pdvf.experiment.store import RunStore
     from pdvf.paper.pipeline import Problem
@@ -49,7 +49,6 @@ def make_plan(
         store = RunStore.open(folder, family=family)
         config = from_dict(store.config)
     problem = Problem(config)
-    chosen = suited(chosen, problem, bool(methods))
     if store is None:
         assert problem.engine  # made, or it has raised
         store = RunStore.create(folder, to_dict(config), said)

@@ -39,15 +39,6 @@ def find_methods(words: Sequence[str]) -> list[Method]:
     return [method for methods in found for method in methods]
 
 
-def suited(methods: Sequence[Method], problem: Problem, asked: bool) -> list[Method]:
-    """Methods that can be used for a problem; one that was asked for and cannot is an error."""
-    reasons = {method.name: method.unsuited(problem) for method in methods}
-    for name, reason in reasons.items():
-        if asked and reason:
-            raise ConfigError(f"the method {name!r} cannot be used: {reason}; mend that or leave it out of --methods")
-    return [method for method in methods if not reasons[method.name]]
-
-
 def method_named(name: str) -> Method:
     """One of the methods that there are."""
     if name not in METHODS:

@@ -104,7 +104,7 @@ def plan(
     """
     if "evaluate" in phases:
         methods = (*(METHODS[name] for name in EVALUATED), *methods)
-    recipes = recipes_for(problem, methods, phases)
+    recipes = recipes_for(methods, phases)
     shapes = ArtefactShapes(problem, PHASES | recipes)
 
     def task(name: str, recipe: Recipe) -> Task:
@@ -133,15 +133,13 @@ def find_task(store: RunStore, problem: Problem, name: str) -> Task:
     return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
 
 
-def recipes_for(
-    problem: Problem, methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
-) -> dict[str, Recipe]:
+def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)) -> dict[str, Recipe]:
     """How phases and methods are made, by the name of the task, each after those it needs."""
     recipes = {name: recipe for name, recipe in PHASES.items() if name in phases}
     given = {method.name: method for method in methods}
 
     def add(method: Method) -> None:
-        agent, returns, needs = agent_artefact(method.name), returns_artefact(method.name), method.needs_for(problem)
+        agent, returns, needs = agent_artefact(method.name), returns_artefact(method.name), method.needs
         for needed in needs:
             if needed.startswith(AGENT):
                 name = needed.removeprefix(AGENT)

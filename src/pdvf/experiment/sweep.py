@@ -104,20 +104,20 @@ class Sweep:
         """The configuration of each trial, checked."""
         return [with_options(self.base, chosen) for chosen in self.combinations]
 
-    def recipes(self, config: Config) -> dict[str, Recipe]:
+    @cached_property
+    def recipes(self) -> dict[str, Recipe]:
         """What a trial has to make: the method's returns and whatever they come from."""
-        problem = HeldOut(config, held_out=self.held_out)
-        return leading_to(returns_artefact(self.method.name), recipes_for(problem, [self.method]))
+        return leading_to(returns_artefact(self.method.name), recipes_for([self.method]))
 
     def budget(self) -> str:
         """What it will take, in words."""
         parts, steps = [f"{len(self.configs)} trials of {self.method.name}"], 0
         made: dict[str, dict[str, Config]] = {}  # by phase and what decides it
         for config in self.configs:
-            for name in self.recipes(config):
+            for name in self.recipes:
                 if name in PHASES:
                     made.setdefault(name, {})[self._deciding(config, name)] = config
-                elif name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma"):
+                elif name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma", "pd-vf-plus"):
                     clusters = config.baselines.clusters if name == "kmeans" else 1
                     steps += config.policy_seeds * clusters * (config.baselines.steps or config.ppo.steps)
         for config in made.get("train", {}).values():
@@ -153,7 +153,7 @@ class Sweep:
             for place in (trial.parent, trial):
                 if place.is_symlink():
                     raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
-            store, recipes = RunStore.create(trial, to_dict(config), command), self.recipes(config)
+            store, recipes = RunStore.create(trial, to_dict(config), command), self.recipes
             self._adopt(store, recipes, stores)
             tasks = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(recipes))
             EXECUTORS["serial"]([task for task in tasks if task.name in recipes], on_event)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -23,7 +22,7 @@ from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import settable
-from pdvf.methods.base import Feedback, Hidden, Inputs, Method, Transitions, agent_artefact
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, agent_artefact
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl import ppo
@@ -41,7 +40,7 @@ class BeliefMemory(NamedTuple):
     observation: Array
 
 
-class BeliefAgent(eqx.Module):
+class BeliefAgent(KeepsMemory):
     """A policy that sees the belief beside the observation."""
 
     actor: Actor
@@ -58,11 +57,6 @@ class BeliefAgent(eqx.Module):
         first = feedback.first > 0.5
         belief = jax.tree.map(lambda old, new: jnp.where(first, old, new), memory.belief, learned)
         return self.actor(jnp.concatenate([observation, belief.features()])), BeliefMemory(belief, observation)
-
-    def adapt(self, memory: BeliefMemory, transitions: Transitions) -> BeliefMemory:
-        """Has seen them already."""
-        del transitions
-        return memory
 
 
 class TrainingState(NamedTuple):
@@ -116,9 +110,7 @@ class AdaptiveTraining:
             family.observation.size, family.action.size, size, contexts.shape[0], given.code, given.width, model_key
         )
         tasks = self._tasks(model, jnp.zeros(()))
-        return TrainingState(
-            model, jnp.zeros(()), ppo.initialise(tasks, self.options, jnp.zeros(1), policy_key)
-        )
+        return TrainingState(model, jnp.zeros(()), ppo.initialise(tasks, self.options, jnp.zeros(1), policy_key))
 
     def advance(self, state: TrainingState, stage: int) -> tuple[TrainingState, dict[str, Array]]:
         """Gathers steps, fits the models, then trains the policies."""
@@ -169,9 +161,7 @@ class AdaptiveTraining:
             updates = self.options.updates_per_checkpoint
             return ppo.train(self._tasks(model, share), self.options, jnp.zeros(1), state, shuffle, updates)
 
-        return shard_over_devices(
-            lambda shuffle, split: jax.vmap(lambda *each: one(shuffle, *each))(*split)
-        )
+        return shard_over_devices(lambda shuffle, split: jax.vmap(lambda *each: one(shuffle, *each))(*split))
 
     def finish(self, state: TrainingState) -> dict[str, Any]:
         """The agents [S, ...]."""

@@ -67,19 +67,12 @@ class Method:
     """One line for people."""
     train: Callable[[Problem, Inputs, Array], Training]
     """From the problem, the artefacts in `needs` and a key to a training; it may be traced without values."""
-    needs: tuple[str, ...] | Callable[[Problem], tuple[str, ...]] = ()
-    """Artefacts of the run, or a function of the problem that names them; `agent_artefact(name)` asks for another
-    method."""
+    needs: tuple[str, ...] = ()
+    """Artefacts of the run; `agent_artefact(name)` asks for another method."""
     privileged: bool = False
     """Whether episodes begin with the hidden environment: only upper bounds may be."""
     mirror: Callable[[Any], Any] | None = None
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
-    unsuited: Callable[[Problem], str] = lambda problem: ""
-    """Why it cannot be used with a family and these options, or nothing."""
-
-    def needs_for(self, problem: Problem) -> tuple[str, ...]:
-        """The artefacts it needs with a problem's options."""
-        return self.needs(problem) if callable(self.needs) else self.needs
 
 
 AGENT, RETURNS = "agent-", "returns-"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
 from pdvf.core.objective import objective_of
-from pdvf.engines.rollout import Episodes, acting, begin, play
+from pdvf.engines.rollout import acting, begin, play
 from pdvf.families.base import GuardedFamily
 from pdvf.paper.problem import Problem, Stream, finished_policies, transfer
 from pdvf.rl.networks import Actor
@@ -83,33 +83,26 @@ def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
 
 
 def dangers(problem: Problem, actors: Actor) -> Array:
-    """How near [P] to the end of the task policies [P, ...] come in their first steps, on average and at the worst."""
-    keys = jax.random.split(problem.key(Stream.DANGERS), actors.log_std.shape[0])
-    return jax.vmap(lambda actor, key: first_danger(problem, actor, actor, key))(actors, keys)
-
-
-def first_danger(problem: Problem, probe: Actor, actor: Actor, key: Array, episodes: int = EPISODES) -> Array:
-    """The largest danger in the first steps of an episode in which one policy probes and another goes on.
+    """The largest danger [P] in the first steps of episodes of policies [P, ...].
 
     On average over episodes; the mean over the training environments plus that of the worst.
     """
-    engine, contexts = problem.engine, jnp.repeat(jnp.asarray(problem.contexts), episodes, axis=0)
+    engine, contexts = problem.engine, jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
     family = engine.family
     assert isinstance(family, GuardedFamily)
     danger = jax.vmap(jax.vmap(family.danger))
+    steps = min(FIRST * family.probe_steps, family.horizon)
 
-    def go_on(playing: Episodes, policy: Actor, steps: int, key: Array) -> tuple[Episodes, Array]:
-        playing, made = play(engine, contexts, playing, acting(policy), key, steps)
+    def one(actor: Actor, key: Array) -> Array:
+        begin_key, play_key = jax.random.split(key)
+        playing = begin(engine, contexts, begin_key)
+        _, made = play(engine, contexts, playing, acting(actor), play_key, steps)
         assert made is not None
-        return playing, jnp.max(jnp.where(made.valid, danger(made.next_observation), 0.0), axis=0, initial=0.0)
+        largest = jnp.max(jnp.where(made.valid, danger(made.next_observation), 0.0), axis=0, initial=0.0)
+        each = jnp.mean(largest.reshape(-1, EPISODES), axis=1)
+        return jnp.mean(each) + jnp.max(each)
 
-    begin_key, probe_key, play_key = jax.random.split(key, 3)
-    probing = family.probe_steps
-    playing, first = go_on(begin(engine, contexts, begin_key), probe, probing, probe_key)
-    _, then = go_on(playing, actor, min(FIRST * probing, family.horizon) - probing, play_key)
-    largest = jnp.maximum(first, then)
-    each = jnp.mean(largest.reshape(-1, episodes), axis=1)
-    return jnp.mean(each) + jnp.max(each)
+    return jax.vmap(one)(actors, jax.random.split(problem.key(Stream.DANGERS), actors.log_std.shape[0]))
 
 
 def _returns(problem: Problem, finished: Actor) -> Array:

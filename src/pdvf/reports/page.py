@@ -111,7 +111,7 @@ def verdict(run: Run) -> str:
     mine, its = groups[ours].returns, groups[best].returns
     if groups[ours].environments != groups[best].environments:
         return f"{begin}; the best baseline that was run, {_name(best)}, played in others."
-    gap = difference(mine, its, best in SAME_MODELS and mine.shape == its.shape)
+    gap = difference(mine, its, {ours, best} <= {*SAME_MODELS} and mine.shape == its.shape)
     if gap.low <= 0 <= gap.high:
         return f"{begin}, no clear difference from the best baseline that was run: {_name(best)} returns {text(best)}."
     if gap.value < 0:

@@ -16,7 +16,7 @@ from pdvf.reports.style import look
 
 OURS = ("pd-vf", "pd-vf-plus")
 """The methods that every other one is compared with."""
-SAME_MODELS = (*OURS, "nn", "no-agg-policy", "no-agg-value")
+SAME_MODELS = ("pd-vf", "nn", "no-agg-policy", "no-agg-value")
 """Methods whose k-th seed has the probe and embeddings of the run's k-th model: their differences are paired."""
 UNKNOWN = "–"
 """Where a number is not known."""
@@ -77,7 +77,9 @@ def lines(run: Run, split: str = "test") -> list[Line]:
         }
         apart = {
             name: difference(
-                returns, group.returns, group.method in SAME_MODELS and returns.shape == group.returns.shape
+                returns,
+                group.returns,
+                {name, group.method} <= {*SAME_MODELS} and returns.shape == group.returns.shape,
             )
             for name, returns in rivals.items()
         }

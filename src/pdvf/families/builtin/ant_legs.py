@@ -86,7 +86,7 @@ FAMILY = FamilySpec(
     AntLegsOptions,
     "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
     mujoco(
-        common={**MANY_ANTS},  # docs/decisions/0009-plus.md
+        common=MANY_ANTS,
         paper={},
         best={},
         quick={},

@@ -59,8 +59,6 @@ class SwimmerOptions(CircleOptions):
         circle(self)
 
 
-
-
 @dataclass(frozen=True)
 class Swimmer(OnCircle, Simulated):
     """The Swimmer family; every constant is an option with the paper's default."""
@@ -110,7 +108,6 @@ class Swimmer(OnCircle, Simulated):
         """Never."""
         del before, after, action
         return jnp.zeros((), bool)
-
 
 
 FAR_SIGHTED = {"ppo.discount": 0.9999}
