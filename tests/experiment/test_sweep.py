@@ -77,8 +77,8 @@ def test_search_of_a_method_that_needs_another(tmp_path, capsys):
     """RMA asks for the agents of Oracle."""
     words = ("--method", "rma", "--option", "baselines.estimation_updates", "1", "2")
     assert sweep(tmp_path / "s", *words, "--dry-run") == 0
-    # One seed and 64 steps of Oracle in each trial.
-    assert "2 trials of rma; 128 environment steps" in capsys.readouterr().out
+    # One seed and two trials: 64 steps of Oracle, and as many of RMA.
+    assert "2 trials of rma; 256 environment steps" in capsys.readouterr().out
     assert sweep(tmp_path / "s", *words) == 0
     for trial in trials(tmp_path / "s"):
         assert sorted(path.stem for path in trial.glob("artefacts/agent-*.json")) == ["agent-oracle", "agent-rma"]

@@ -97,7 +97,7 @@ def log_density(belief: Belief, code: Array) -> Array:
 
 
 def along(model: DynamicsModel, observation: Array, action: Array, next_observation: Array, first: Array) -> Belief:
-    """Beliefs [T, ...] after each of the steps [T, ...] of one stream of episodes; a new episode begins where `first`."""
+    """Beliefs [T, ...] after the steps [T, ...] of one stream of episodes; a new episode begins where `first`."""
     size = model.codes.shape[-1]
 
     def step(belief: Belief, row: tuple[Array, ...]) -> tuple[Belief, Belief]:

@@ -132,7 +132,7 @@ def renormalise(models: DynamicsModel, seen: Any) -> tuple[DynamicsModel, Qualit
     """Models [S, ...] whose codes are scaled to the unit ball; on the host, one after the other."""
     frames, errors = [], []
     for s in range(models.raw_codes.shape[0]):
-        own = jax.tree.map(lambda x: np.asarray(x[s], np.float64 if x.dtype == jnp.float32 else None), seen)
+        own = jax.tree.map(lambda x, s=s: np.asarray(x[s], np.float64 if x.dtype == jnp.float32 else None), seen)
         frame = normalise(np.asarray(models.raw_codes[s]), own, np.asarray(models.codes[s]))
         apart = frame.codes[own.minuend] - np.where(own.subtrahend[:, None] < 0, 0.0, frame.codes[own.subtrahend])
         predicted = np.einsum("nmk,nk->nm", own.effect @ frame.frame, apart)

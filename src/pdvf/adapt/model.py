@@ -207,7 +207,7 @@ class Frame(NamedTuple):
 
 
 def normalise(raw: np.ndarray, seen: Effects, before: np.ndarray) -> Frame:
-    """Codes of as few numbers as explain the effect, scaled to the unit ball and turned towards those `before` [E, K]."""
+    """Codes of as few numbers as explain the effect, in the unit ball and turned towards those `before` [E, K]."""
     raw, before = np.asarray(raw, np.float64), np.asarray(before, np.float64)
     effect, target = np.asarray(seen.effect, np.float64), np.asarray(seen.target, np.float64)
     environments, size = raw.shape

@@ -261,15 +261,15 @@ class PlusOptions:
 
     code: int = 4
     """Most numbers of the code of an environment; as many are used as explain the data."""
-    width: int = 128
+    width: Fixed[int] = 128
     """Width of the two hidden layers of the model's networks."""
     rows: int = 131_072
     """Steps of the policy that a stage learns the model from; each is made in two environments."""
-    updates: int = 1000
+    updates: Fixed[int] = 1000
     """Gradient steps of the model in a stage."""
-    batch: int = 1024
+    batch: Fixed[int] = 1024
     """Steps in a gradient step."""
-    learning_rate: float = 3e-3
+    learning_rate: Fixed[float] = 3e-3
     """Adam's largest step size for the model."""
     synthesised: float = 0.5
     """Share of training episodes in synthesised environments, where the model can be trusted."""

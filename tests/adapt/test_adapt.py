@@ -1,0 +1,285 @@
+"""The adaptive method on a family whose effect is linear in what is hidden: codes, effect, completion, belief, steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pdvf.adapt import learning
+from pdvf.adapt.belief import Belief, along, inverse
+from pdvf.adapt.model import DynamicsModel, Rows, enclosing_ellipsoid, make_model
+from pdvf.adapt.tasks import BeliefTasks
+from pdvf.config import PlusOptions
+from pdvf.core.arrays import Array, Box
+from pdvf.engines import Engine, NativeEngine
+from pdvf.engines.base import settable
+from pdvf.engines.completion import Completed
+from pdvf.families.base import Outcome, Split, State
+from pdvf.methods.adaptive import AdaptiveTraining
+from tiny import TINY, make_actors, relaxed
+from toy import OPTIONS, ToyProblem
+
+ANGLES = 2 * np.pi * np.arange(9) / 9
+WINDS = np.stack([np.cos(ANGLES), 0.5 * np.sin(ANGLES)], axis=1).astype(np.float32)
+LEFT_OUT = np.array([0.6, -0.35], np.float32)
+RANK = 2
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A place in the plane that actions move, and that a hidden wind pushes and shears.
+
+    The next place is linear in place and action, and so is what the wind adds.
+    """
+
+    name = "drift"
+    context_names = ("x", "y")
+    horizon = 16
+    probe_steps = 2
+    observation = Box(-2 * np.ones(2, np.float32), 2 * np.ones(2, np.float32))
+    action = Box(-np.ones(2, np.float32), np.ones(2, np.float32))
+
+    def train(self, seed: int) -> Split:
+        return Split(tuple(range(1, 10)), WINDS)
+
+    def test(self, seed: int) -> Split:
+        return Split((10,), LEFT_OUT[None])
+
+    def initial_state(self, key: Array, context: Array) -> Array:
+        return jax.random.uniform(key, (2,), minval=-1.0, maxval=1.0)
+
+    def observe(self, state: Array) -> Array:
+        return state
+
+    def effect(self, state: Array, action: Array) -> Array:
+        """Of the wind on the next place [2, 2]."""
+        return 0.1 * jnp.eye(2) + 0.05 * jnp.diag(action)
+
+    def transition(self, context: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        action = jnp.clip(action, -1.0, 1.0)
+        after = 0.8 * state + 0.2 * action + self.effect(state, action) @ context
+        return after, self.reward(state, after, action), self.terminated(state, after, action)
+
+    def reward(self, before: Array, after: Array, action: Array) -> Array:
+        return -jnp.sum(after**2)
+
+    def terminated(self, before: Array, after: Array, action: Array) -> Array:
+        return jnp.zeros((), bool)
+
+
+@dataclass(frozen=True)
+class NoisyDrift(Drift):
+    """The place is seen with noise that depends on the place alone, so that a belief cannot be sure at once."""
+
+    def observe(self, state: Array) -> Array:
+        return state + 0.05 * jnp.sin(1e4 * state)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def checks():
+    with relaxed():
+        yield
+
+
+def learned(family: Drift, updates: int) -> tuple[DynamicsModel, Rows, learning.Quality]:
+    """A model of a family from steps of a random policy in the training environments."""
+    engine = NativeEngine(family)
+    assert settable(engine)
+    model = make_model(2, 2, 2, len(WINDS), 3, 32, jax.random.key(0))
+    tasks = BeliefTasks(engine, jnp.asarray(WINDS), model, jnp.zeros(()))
+    actor = jax.tree.map(lambda x: x[0], make_actors(1, tasks.family.observation, family.action, jax.random.key(1)))
+    rows = jax.jit(lambda key: learning.gather(tasks, actor, 512, key))(jax.random.key(2))
+    fit = jax.jit(lambda key: learning.fit(model, rows, True, updates, 256, 1e-2, key))
+    model, _ = fit(jax.random.key(3))
+    seen = jax.tree.map(lambda x: x[None], learning.held_out_effects(model, rows, True))
+    models, quality = learning.renormalise(jax.tree.map(lambda x: x[None], model), seen)
+    model, _ = learning.calibrate(jax.tree.map(lambda x: x[0], models), rows)
+    return model, rows, jax.tree.map(lambda x: x[0], quality)
+
+
+@pytest.fixture(scope="module")
+def exact() -> tuple[DynamicsModel, Rows, learning.Quality]:
+    return learned(Drift(), 4000)
+
+
+def from_winds(model: DynamicsModel) -> np.ndarray:
+    """The affine map [3, K] from a wind and 1 to a code, by least squares."""
+    design = np.concatenate([WINDS, np.ones((len(WINDS), 1))], axis=1)
+    return np.linalg.lstsq(design, np.asarray(model.codes), rcond=None)[0]
+
+
+def test_codes_are_linear_in_the_hidden_context(exact):
+    model, _, quality = exact
+    codes = np.asarray(model.codes)
+    assert int(quality.rank) == RANK  # of the 3 numbers it may have
+    assert np.linalg.norm(codes, axis=1).max() <= 1 + 1e-5
+    predicted = np.concatenate([WINDS, np.ones((len(WINDS), 1))], axis=1) @ from_winds(model)
+    used = np.any(codes != 0, axis=0)
+    unexplained = np.sum((codes - predicted)[:, used] ** 2) / np.sum((codes - codes.mean(0))[:, used] ** 2)
+    assert 1 - unexplained > 0.999
+
+
+def test_the_effect_is_the_true_one(exact):
+    """In units of winds: the learned effect of a code, times the code of a wind."""
+    model, _, quality = exact
+    rng = np.random.default_rng(0)
+    places, actions = (jnp.asarray(rng.uniform(-0.7, 0.7, (200, 2)), jnp.float32) for _ in range(2))
+    found = jax.vmap(model.effect)(places, actions) @ from_winds(model)[:2].T
+    true = jax.vmap(Drift().effect)(places, actions)
+    assert np.sqrt(np.mean((found - true) ** 2) / np.mean(true**2)) < 0.01
+    assert float(quality.relative_error) < 0.01
+
+
+def test_completion_reproduces_an_environment_that_was_left_out(exact):
+    """Up to a thousandth of what moves in a step."""
+    model, _, _ = exact
+    engine, n = NativeEngine(Drift()), 200
+    code = np.append(LEFT_OUT, 1.0) @ from_winds(model)
+    nearest = int(np.argmin(np.sum((np.asarray(model.codes) - code) ** 2, axis=-1)))
+    offset = code - np.asarray(model.codes)[nearest]
+    assert np.linalg.norm(offset) > 0.1
+    rng = np.random.default_rng(1)
+    places, actions = (jnp.asarray(rng.uniform(-0.7, 0.7, (n, 2)), jnp.float32) for _ in range(2))
+    contexts = jnp.tile(jnp.asarray(np.concatenate([WINDS[nearest], offset]), jnp.float32), (n, 1))
+    made, outcome = Completed(engine, model.effect, model.code_size).step(contexts, places, actions)
+    true, expected = engine.step(jnp.tile(LEFT_OUT, (n, 1)), places, actions)
+    moved = np.sqrt(np.mean(np.sum((true - places) ** 2, axis=-1)))
+    assert np.sqrt(np.mean(np.sum((made - true) ** 2, axis=-1))) < 1e-3 * moved
+    np.testing.assert_allclose(outcome.reward, -np.sum(np.asarray(made) ** 2, axis=-1), rtol=1e-5)
+    uncorrected, _ = engine.step(contexts[:, :2], places, actions)
+    assert np.sqrt(np.mean(np.sum((uncorrected - true) ** 2, axis=-1))) > 0.05 * moved  # it had something to do
+    assert outcome.terminated.shape == expected.terminated.shape
+
+
+def test_without_an_offset_it_is_the_engine_bit_by_bit(exact):
+    model, _, _ = exact
+    engine = NativeEngine(Drift())
+    completed = Completed(engine, model.effect, model.code_size)
+    winds = jnp.asarray(WINDS)
+    contexts = jnp.concatenate([winds, jnp.zeros((len(WINDS), model.code_size))], axis=1)
+    keys = jax.random.split(jax.random.key(0), len(WINDS))
+    states, observation = engine.reset(keys, winds)
+    same, seen = completed.reset(keys, contexts)
+    np.testing.assert_array_equal(seen, observation)
+    actions = jax.random.uniform(jax.random.key(1), (len(WINDS), 2), minval=-1.0)
+    expected, found = engine.step(winds, states, actions), completed.step(contexts, same, actions)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    moved, _ = completed.step(contexts.at[:, -model.code_size].add(0.1), same, actions)
+    assert not np.any(np.all(moved == expected[0], axis=-1))
+
+
+def test_the_belief_converges_to_the_true_code(exact):
+    model, rows, _ = exact
+    seen = learning.held_out(rows)
+    beliefs = jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(
+        model, seen.observation, seen.action, seen.next_observation, seen.first
+    )
+    errors = jax.vmap(jax.vmap(lambda b: b.mean))(beliefs) - model.codes[seen.environment.T]
+    first, last = (np.sqrt(np.mean(np.sum(np.asarray(errors[:, t]) ** 2, axis=-1))) for t in (0, -1))
+    assert last < 0.02
+    assert last <= first
+    spread = np.asarray(jax.vmap(jax.vmap(lambda b: jnp.trace(b.covariance[:, :])))(beliefs))
+    assert np.all(np.diff(spread, axis=1) <= 1e-6)
+
+
+def test_its_covariance_is_calibrated():
+    """Noise that steps do not explain: the squared error over the covariance is about the rank, throughout."""
+    model, rows, _ = learned(NoisyDrift(), 2000)
+    engine = NativeEngine(NoisyDrift())
+    winds = jnp.asarray(WINDS)[jnp.arange(1024) % len(WINDS)]
+
+    def step(carry, key):
+        states, observation = carry
+        actions = jax.random.uniform(key, (1024, 2), minval=-1.0, maxval=1.0)
+        after, outcome = engine.step(winds, states, actions)
+        return (after, outcome.observation), (observation, actions, outcome.observation)
+
+    begin_key, play_key = jax.random.split(jax.random.key(7))
+    begin = engine.reset(jax.random.split(begin_key, 1024), winds)
+    _, (observation, action, following) = jax.lax.scan(step, begin, jax.random.split(play_key, Drift.horizon))
+    first = jnp.zeros((Drift.horizon, 1024), bool).at[0].set(True)
+    beliefs = jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(model, observation, action, following, first)
+    apart = jax.vmap(jax.vmap(lambda b: b.mean))(beliefs) - model.codes[jnp.arange(1024) % len(WINDS)][:, None]
+    distance = np.asarray(jnp.einsum("ntk,ntkl,ntl->nt", apart, beliefs.precision, apart)).mean(axis=0)
+    assert np.all(distance / RANK < 2.0)
+    assert np.all(distance[-4:] / RANK > 0.5)
+    assert float(jnp.mean(beliefs.novelty[:, -1])) == pytest.approx(1.0, abs=0.7)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_inverse_of_a_small_matrix(size):
+    root = np.random.default_rng(size).normal(size=(size, size)).astype(np.float32)
+    matrix = root @ root.T + np.eye(size, dtype=np.float32)
+    np.testing.assert_allclose(inverse(jnp.asarray(matrix)), np.linalg.inv(matrix), rtol=1e-4, atol=1e-5)
+
+
+def test_the_prior_knows_nothing():
+    prior = Belief.prior(3)
+    np.testing.assert_allclose(prior.features(), [0, 0, 0, 1, 1, 1], atol=1e-6)
+    assert float(prior.novelty) == 0.0
+
+
+def test_enclosing_ellipsoid():
+    """Of points on a turned and shifted ellipse it is that ellipse; of any points none lies outside."""
+    turn, centre = np.array([[0.8, -0.6], [0.6, 0.8]]), np.array([3.0, -1.0])
+    circle = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+    found, shape = enclosing_ellipsoid(circle * [2.0, 0.5] @ turn.T + centre)
+    np.testing.assert_allclose(found, centre, atol=1e-2)
+    np.testing.assert_allclose(shape, turn @ np.diag([0.5, 2.0]) @ turn.T, atol=2e-2)
+    points = np.random.default_rng(0).normal(size=(50, 3))
+    centre, shape = enclosing_ellipsoid(points)
+    distance = np.linalg.norm((points - centre) @ shape, axis=1)
+    assert distance.max() == pytest.approx(1.0)
+    assert np.sum(distance > 0.99) >= 4  # as many touch it as fix it
+
+
+@dataclass(frozen=True)
+class Counting(NativeEngine):
+    """Counts the environment steps that are really made."""
+
+    count: Any = None
+
+    def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
+        def add(actions: np.ndarray) -> np.ndarray:
+            self.count.steps += actions.size // self.family.action.size
+            return np.zeros(actions.shape[:-2], np.float32)
+
+        nothing = jax.pure_callback(add, jax.ShapeDtypeStruct((), jnp.float32), actions, vmap_method="expand_dims")
+        return super().step(contexts, states, actions + nothing)
+
+
+@dataclass(frozen=True)
+class CountingProblem(ToyProblem):
+    """The toy, whose engine counts."""
+
+    count: Any = None
+
+    @cached_property
+    def engine(self) -> Engine:
+        return Counting(ToyProblem().engine.family, self.count)  # pyright: ignore
+
+
+def test_steps_are_counted_exactly():
+    """Those of two policies, and those that a model is learned from, each made twice."""
+    count = SimpleNamespace(steps=0)
+    config = replace(OPTIONS, plus=PlusOptions(code=2, width=8, rows=80, updates=20, batch=8))
+    problem = CountingProblem(config, count=count)
+    options = replace(TINY.ppo, steps=2 * 2 * 8 * 3)
+    training = AdaptiveTraining(problem, jax.random.key(0), options)
+    state = training.start()
+    for stage in range(training.stages):
+        count.steps = 0
+        state, said = training.advance(state, stage)
+        jax.block_until_ready(state)
+        # Two seeds, 3 updates of 2 copies of 8 steps; 8 streams of 9 steps in two environments.
+        assert count.steps == float(said["steps"]) == 2 * (3 * 2 * 8 + 2 * 8 * 9)
+    agent = training.finish(state)["agent-pd-vf-plus"]
+    assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(eqx.filter(agent, eqx.is_array)))
