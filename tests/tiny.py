@@ -70,7 +70,7 @@ TINY = Config(
         estimation_rounds=2,
         estimation_updates=2,
     ),
-    plus=PlusOptions(code=2, width=8, rows=64, updates=20, batch=8),
+    plus=PlusOptions(code=2, width=16, rows=64, updates=20, batch=64),
 )
 
 

@@ -77,10 +77,12 @@ class Drift:
 
 @dataclass(frozen=True)
 class NoisyDrift(Drift):
-    """The place is seen with noise that depends on the place alone, so that a belief cannot be sure at once."""
+    """Gusts, which are the same in every wind and which nobody can foresee: they hang on late digits of the place."""
 
-    def observe(self, state: Array) -> Array:
-        return state + 0.05 * jnp.sin(1e4 * state)
+    def transition(self, context: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        after, _, _ = super().transition(context, state, action)
+        after = after + 0.1 * jnp.sin(1e4 * state)
+        return after, self.reward(state, after, action), self.terminated(state, after, action)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -192,7 +194,7 @@ def test_the_belief_converges_to_the_true_code(exact):
 
 def test_its_covariance_is_calibrated():
     """Noise that steps do not explain: the squared error over the covariance is about the rank, throughout."""
-    model, rows, _ = learned(NoisyDrift(), 2000)
+    model, _, _ = learned(NoisyDrift(), 2000)
     engine = NativeEngine(NoisyDrift())
     winds = jnp.asarray(WINDS)[jnp.arange(1024) % len(WINDS)]
 
@@ -210,7 +212,7 @@ def test_its_covariance_is_calibrated():
     apart = jax.vmap(jax.vmap(lambda b: b.mean))(beliefs) - model.codes[jnp.arange(1024) % len(WINDS)][:, None]
     distance = np.asarray(jnp.einsum("ntk,ntkl,ntl->nt", apart, beliefs.precision, apart)).mean(axis=0)
     assert np.all(distance / RANK < 2.0)
-    assert np.all(distance[-4:] / RANK > 0.5)
+    assert np.all(distance / RANK > 0.5)
     assert float(jnp.mean(beliefs.novelty[:, -1])) == pytest.approx(1.0, abs=0.7)
 
 

@@ -33,6 +33,9 @@ FEW_BASELINE_STEPS: Options = {
     "baselines.estimation_updates": 50,
 }
 
+SMALL_MODEL: Options = {"plus.width": 16, "plus.rows": 2_048, "plus.updates": 20, "plus.batch": 64}
+"""PD-VF-plus's model of the dynamics, to see that it runs."""
+
 QUICK: Options = {
     "policy_seeds": 1,
     "model_seeds": 1,
@@ -82,6 +85,7 @@ SMOKE: Options = {
     "value.decoder_epochs": 2,
     "evaluate.episodes": 2,
     **FEW_BASELINE_STEPS,
+    **SMALL_MODEL,
 }
 
 

@@ -23,7 +23,7 @@ from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.base import Timed
 from pdvf.families.circle import CircleOptions, OnCircle
-from pdvf.families.presets import FEW_BASELINE_STEPS
+from pdvf.families.presets import FEW_BASELINE_STEPS, SMALL_MODEL
 from pdvf.families.registry import FamilySpec
 
 INK, MUTED, FIELD = "#1f2328", "#6a737d", "#c3c9cf"
@@ -235,6 +235,7 @@ FAMILY = FamilySpec(
             "value.decoder_epochs": 5,
             "evaluate.episodes": 2,
             **FEW_BASELINE_STEPS,
+            **SMALL_MODEL,
         },
     },
 )
