@@ -8,7 +8,7 @@ from functools import cached_property
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.config import BaselineOptions, Config, EvaluateOptions, PPOOptions
+from pdvf.config import BaselineOptions, Config, EvaluateOptions, PlusOptions, PPOOptions
 from pdvf.core.arrays import Array, Box
 from pdvf.engines import Engine, NativeEngine
 from pdvf.families.base import Split
@@ -91,6 +91,7 @@ OPTIONS = Config(
         estimation_rounds=2,
         estimation_updates=200,
     ),
+    plus=PlusOptions(code=2, width=32, rows=2048, updates=500, batch=256),
 )
 
 
