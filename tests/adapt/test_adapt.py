@@ -1,4 +1,4 @@
-"""The adaptive method on a family whose effect is linear in what is hidden: codes, effect, completion, belief, steps."""
+"""The adaptive method where the effect is linear in what is hidden: codes, effect, completion, belief, steps."""
 
 from __future__ import annotations
 
