@@ -7,9 +7,7 @@ RUN/returns.csv               the returns of every method that has played
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from pdvf.config import ConfigError
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
 from pdvf.core.staged import OneStage
+from pdvf.experiment.files import to_csv
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, play_everywhere
@@ -102,9 +101,5 @@ def method_rows(store: RunStore, problem: Problem) -> Iterator[tuple[Any, ...]]:
 
 def write_returns(store: RunStore, problem: Problem) -> None:
     """Writes returns.csv."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for *place, value in method_rows(store, problem):
-        writer.writerow((*place, f"{value:.6g}"))
-    store.write_text("returns.csv", text.getvalue())
+    rows = ((*place, f"{value:.6g}") for *place, value in method_rows(store, problem))
+    store.write_text("returns.csv", to_csv([COLUMNS, *rows]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import hashlib
+import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,21 @@ def to_json(data: Mapping[str, Any]) -> bytes:
 def finite_json(data: Mapping[str, Any]) -> str:
     """The same in one line."""
     return json.dumps(_plain(data), allow_nan=False)
+
+
+def to_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as the text of a CSV file, the first with the names of the columns."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested objects by dotted name, such as `ppo.learning_rate`."""
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:

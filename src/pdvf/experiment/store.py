@@ -35,6 +35,7 @@ from filelock import lock_descriptor
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import (
     ASIDE,
+    flatten,
     folders_below,
     read_file,
     read_json,
@@ -413,14 +414,6 @@ def _config_hash(config: Mapping[str, Any]) -> str:
 
 def _changes(run: dict[str, Any], given: dict[str, Any]) -> list[str]:
     """One phrase for each option in which two configurations differ."""
-    old, new = _flat(run), _flat(given)
+    old, new = ({k: json.dumps(v) for k, v in flatten(config).items()} for config in (run, given))
     pairs = {name: (old.get(name, "absent"), new.get(name, "absent")) for name in new | old}
     return [f"{name}: {then} in the run, {now} given" for name, (then, now) in pairs.items() if then != now]
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Options as JSON by dotted name."""
-    flat: dict[str, str] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: json.dumps(value)}
-    return flat

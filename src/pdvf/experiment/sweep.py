@@ -12,8 +12,6 @@ Combinations share the phases in which they do not differ. A sweep that was stop
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +26,7 @@ from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener
 from pdvf.experiment.executors import EXECUTORS
-from pdvf.experiment.files import ASIDE, read_json, reading, to_json, write_file
+from pdvf.experiment.files import ASIDE, read_json, reading, to_csv, to_json, write_file
 from pdvf.experiment.plan import leading_to, plan, recipes_for
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import SWEEP, RunStore
@@ -187,14 +185,12 @@ class Sweep:
             seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
             rows.append((per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds))
         best = int(np.argmax([row[0] for row in rows]))
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         names = ("held_out_return", "held_out_std", "trained_return", "seconds")
-        writer.writerow(("trial", *self.options, *names, "best"))
+        table: list[Sequence[Any]] = [("trial", *self.options, *names, "best")]
         for i, row in enumerate(rows):
             values = [self.combinations[i][name] for name in self.options]
-            writer.writerow((i + 1, *values, *(f"{value:.6g}" for value in row), "yes" if i == best else ""))
-        write_file(folder / "sweep.csv", text.getvalue().encode())
+            table.append((i + 1, *values, *(f"{value:.6g}" for value in row), "yes" if i == best else ""))
+        write_file(folder / "sweep.csv", to_csv(table).encode())
         return best
 
     def _words(self, trial: int) -> str:

@@ -10,6 +10,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from pdvf.experiment.files import flatten
 from pdvf.methods import METHODS
 from pdvf.reports import paper, tables
 from pdvf.reports.data import Run, device_text
@@ -68,7 +69,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         ],
         facts=_facts(run),
         times=_times(run),
-        options=[(name, _plain(value)) for name, value in _flat(run.config)],
+        options=[(name, _plain(value)) for name, value in flatten(run.config).items()],
     )
 
 
@@ -184,13 +185,6 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for name, value in config.items():
-        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(prefix + name, value)]
-    return rows
 
 
 def _plain(value: Any) -> str:

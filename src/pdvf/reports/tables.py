@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from pdvf.experiment.files import to_csv
 from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
 from pdvf.reports.statistics import Estimate, difference, probability_of_improvement
@@ -51,9 +50,7 @@ class Table(NamedTuple):
 
     def csv(self) -> str:
         """A line of names, then the rows."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
-        return text.getvalue()
+        return to_csv([self.head, *self.rows])
 
 
 class Line(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pdvf.config import ConfigError, from_dict
+from pdvf.config import from_dict
 from pdvf.core.devices import use_all_cores
 from pdvf.core.processes import exit_on_interrupt, exit_with_parent
-from pdvf.experiment.errors import RunError
+from pdvf.core.validation import OneLineError
 from pdvf.experiment.plan import find_task
 from pdvf.experiment.progress import make_progress
 from pdvf.experiment.provenance import recorded_cores
@@ -28,11 +28,8 @@ def main(folder: str, family: str, name: str, *flags: str) -> int:
     try:
         store = RunStore.open(folder, family=family)
         find_task(store, Problem(from_dict(store.config)), name).run(make_progress("--quiet" in flags))
-    except (ConfigError, RunError) as error:
-        print(f"pdvf: {error}", file=sys.stderr)
-        return 2
-    except Exception as error:
-        fault = fault_of(error)  # JAX wraps what a user's environment raises
+    except Exception as error:  # JAX wraps what a user's environment raises
+        fault = error if isinstance(error, OneLineError) else fault_of(error)
         if fault is None:
             raise
         print(f"pdvf: {fault}", file=sys.stderr)
