@@ -12,7 +12,7 @@ import optax
 
 from pdvf.adapt.belief import along
 from pdvf.adapt.model import DynamicsModel, Rows, effects, loss, normalise, rescale
-from pdvf.adapt.tasks import BeliefTasks, TaskState
+from pdvf.adapt.tasks import BeliefTasks
 from pdvf.core.arrays import Array, Scaler
 from pdvf.engines.base import settable
 from pdvf.engines.rollout import where
@@ -43,7 +43,7 @@ def gather(tasks: BeliefTasks, actor: Any, streams: int, key: Array) -> Rows:
     state, observation = tasks.reset(jax.random.split(reset_key, streams), nothing)
     std = jnp.maximum(jnp.exp(actor.log_std), EXPLORATION)
 
-    def step(carry: tuple[TaskState, Array, Array], key: Array):
+    def step(carry: Any, key: Array) -> tuple[Any, Rows]:
         state, observation, first = carry
         noise_key, other_key, reset_key = jax.random.split(key, 3)
         mean = jax.vmap(actor)(observation)
@@ -87,7 +87,7 @@ def fit(model: DynamicsModel, rows: Rows, paired: bool, updates: int, batch: int
         optax.adam(optax.warmup_cosine_decay_schedule(0.0, rate, updates // 20, updates)),
     )
 
-    def step(carry, key: Array):
+    def step(carry: Any, key: Array):
         model, state = carry
         chosen = jax.random.randint(key, (batch,), 0, kept.first.shape[0])
         value, gradient = jax.value_and_grad(loss)(model, jax.tree.map(lambda x: x[chosen], kept), paired)

@@ -97,15 +97,15 @@ class Timed:
 class TaskFamily(Family, Protocol):
     """A family whose task is a function of states, so that it can be asked about states that nobody simulated."""
 
-    def observe(self, state: State) -> Array:
+    def observe(self, state: State, /) -> Array:
         """Observation [o] of a state."""
         ...
 
-    def reward(self, before: State, after: State, action: Array) -> Array:
+    def reward(self, before: State, after: State, action: Array, /) -> Array:
         """Reward [] of a step with this action [a], inside its bounds."""
         ...
 
-    def terminated(self, before: State, after: State, action: Array) -> Array:
+    def terminated(self, before: State, after: State, action: Array, /) -> Array:
         """Whether the task ended [] with this step."""
         ...
 
