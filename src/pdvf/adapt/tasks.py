@@ -1,7 +1,9 @@
 """Episodes in real and synthesised environments, seen together with the belief about which one it is.
 
-Every observation that a policy gets is followed by the features of the belief, from the prior at the first step on. So
-PPO trains a policy on what it will meet in an environment that it has never seen.
+Every observation is followed by the features of the belief, from the prior at the first step on. So PPO trains a policy
+on what it will meet in an environment that it has never seen. The code itself comes last. It is for the critic alone:
+the value of an episode depends on the environment, and a belief that is still changing would look as if actions had
+changed it.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class TaskState(NamedTuple):
 class BeliefTasks:
     """Draws an environment at every reset: one for training, or, with probability `share`, a synthesised one.
 
+    Observations have o numbers of the inner family's, 2 K of the belief and K of the code.
+
     Where an engine takes contexts, this one takes anything: the draw does not depend on it.
     """
 
@@ -50,9 +54,20 @@ class BeliefTasks:
 
     @property
     def family(self) -> Family:
-        """The inner family, with the features of the belief in its observation."""
-        bound = np.full(2 * self.model.code_size, LARGEST, np.float32)
+        """The inner family, with the features of the belief and the code in its observation."""
+        bound = np.full(3 * self.model.code_size, LARGEST, np.float32)
         return ExtendedObservation(self.inner.family, Box(-bound, bound))
+
+    @property
+    def actor_sees(self) -> tuple[int, ...]:
+        """Places in the observation: all but the code."""
+        return tuple(range(self.inner.family.observation.size + 2 * self.model.code_size))
+
+    @property
+    def critic_sees(self) -> tuple[int, ...]:
+        """Places in the observation: all but the belief."""
+        inner, code = self.inner.family.observation.size, self.model.code_size
+        return (*range(inner), *range(inner + 2 * code, inner + 3 * code))
 
     @cached_property
     def _engine(self) -> Engine:
@@ -69,7 +84,7 @@ class BeliefTasks:
         prior = Belief.prior(self.model.code_size)
         belief = jax.tree.map(lambda x: jnp.broadcast_to(x, (keys.shape[0], *x.shape)), prior)
         state = TaskState(environment, context, observation, belief, inner)
-        return state, _with_features(observation, belief)
+        return state, self._extended(state)
 
     def step(self, contexts: Array, states: TaskState, actions: Array) -> tuple[TaskState, Outcome]:
         """One step of each episode; the belief takes it in."""
@@ -79,7 +94,12 @@ class BeliefTasks:
         learn = jax.vmap(update, in_axes=(None, 0, 0, 0, 0))
         belief = learn(self.model, states.belief, states.observation, scaled, outcome.observation)
         after = states._replace(observation=outcome.observation, belief=belief, inner=inner)
-        return after, outcome._replace(observation=_with_features(outcome.observation, belief))
+        return after, outcome._replace(observation=self._extended(after))
+
+    def _extended(self, state: TaskState) -> Array:
+        features = jax.vmap(lambda b: b.features())(state.belief)
+        code = self.model.codes[state.environment] + state.context[:, -self.model.code_size :]
+        return jnp.concatenate([state.observation, features, code], axis=-1)
 
     def _draw(self, key: Array) -> tuple[Array, Array, Array]:
         """A training environment [], its context with the offset of the code [c + K], and a key for its start."""
@@ -122,7 +142,3 @@ class _Uncompleted:
 
     def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
         return self.inner.step(contexts[:, : -self.code_size], states, actions)
-
-
-def _with_features(observation: Array, belief: Belief) -> Array:
-    return jnp.concatenate([observation, jax.vmap(lambda b: b.features())(belief)], axis=-1)

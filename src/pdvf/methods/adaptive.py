@@ -2,13 +2,14 @@
 
 In stages, for every seed: the policy so far plays in the training environments, and every step is made again in another
 of them; a model of the dynamics learns codes, effect and noise from these pairs; PPO then trains the policy in real and
-synthesised environments, with the belief's mean and standard deviations beside every observation.
+synthesised environments, with the belief's mean and standard deviations beside every observation. Its critic, which
+training alone needs, is told the code instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, age
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl import ppo
-from pdvf.rl.networks import Actor
+from pdvf.rl.networks import Actor, make_partial_views
 
 NAME = "pd-vf-plus"
 TRUSTED = 0.5
@@ -110,7 +111,9 @@ class AdaptiveTraining:
             family.observation.size, family.action.size, size, contexts.shape[0], given.code, given.width, model_key
         )
         tasks = self._tasks(model, jnp.zeros(()))
-        return TrainingState(model, jnp.zeros(()), ppo.initialise(tasks, self.options, jnp.zeros(1), policy_key))
+        views = partial(make_partial_views, actor_sees=tasks.actor_sees, critic_sees=tasks.critic_sees)
+        policy = ppo.initialise(tasks, self.options, jnp.zeros(1), policy_key, views)
+        return TrainingState(model, jnp.zeros(()), policy)
 
     def advance(self, state: TrainingState, stage: int) -> tuple[TrainingState, dict[str, Array]]:
         """Gathers steps, fits the models, then trains the policies."""
@@ -165,7 +168,7 @@ class AdaptiveTraining:
 
     def finish(self, state: TrainingState) -> dict[str, Any]:
         """The agents [S, ...]."""
-        return {agent_artefact(NAME): BeliefAgent(state.policy.actor, state.model)}
+        return {agent_artefact(NAME): BeliefAgent(state.policy.actor.alone(), state.model)}
 
 
 def train_plus(problem: Problem, inputs: Inputs, key: Array) -> AdaptiveTraining:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pdvf.core.arrays import Array, Box, Scaler
 
@@ -89,6 +90,40 @@ class Critic(FeedForward):
     def __call__(self, observation: Array) -> Array:
         """Value [] of an observation [o]."""
         return _feed_forward(self.layers, self.observation.scale(observation))[0]
+
+
+class PartialView(FeedForward):
+    """An actor or a critic that sees only some numbers of the observation: the two may see different ones."""
+
+    observation: Scaler  # of the whole observation
+    network: Any  # Actor | Critic, which takes scaled numbers
+    seen: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def log_std(self) -> Array:
+        """Of an actor [a]."""
+        return self.network.log_std
+
+    def __call__(self, observation: Array) -> Array:
+        """The output for the whole observation [o]."""
+        return self.network(self.observation.scale(observation)[jnp.asarray(self.seen)])
+
+    def alone(self) -> Any:
+        """The network, for what it sees as it is: without the rest, and not scaled."""
+        which = jnp.asarray(self.seen)
+        scaler = Scaler(self.observation.centre[..., which], self.observation.width[..., which])
+        return eqx.tree_at(lambda network: network.observation, self.network, scaler)
+
+
+def make_partial_views(
+    observation: Box, action: Box, hidden: int, key: Array, actor_sees: tuple[int, ...], critic_sees: tuple[int, ...]
+) -> tuple[PartialView, PartialView]:
+    """Fresh networks, each for its part of the observation."""
+    whole, views = Scaler.from_box(observation), []
+    for place, seen in enumerate((actor_sees, critic_sees)):
+        scaled = Box(np.full(len(seen), -np.inf, np.float32), np.full(len(seen), np.inf, np.float32))
+        views.append(PartialView(whole, make_actor_critic(scaled, action, hidden, key)[place], seen))
+    return views[0], views[1]
 
 
 def make_actor_critic(observation: Box, action: Box, hidden: int, key: Array) -> tuple[Actor, Critic]:
