@@ -28,13 +28,16 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
-from pdvf.experiment.plan import TABLE, plan
+from pdvf.experiment.plan import TABLE, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.provenance import recorded_cores
 from pdvf.experiment.store import RunStore
 from pdvf.families import loading
+from pdvf.methods import METHODS, agent_artefact
+from pdvf.methods.adaptive import NAME as PLUS
+from pdvf.methods.adaptive import BeliefAgent
 from pdvf.paper.adapter import Adapter as Model
-from pdvf.paper.pipeline import Problem, artefact_shapes
+from pdvf.paper.pipeline import ArtefactShapes, Problem, artefact_shapes
 from pdvf.reports.data import read_returns
 
 LEARNING = ("train", "collect", "embed", "fit")
@@ -150,14 +153,27 @@ class Run:
         adapters = self.store.load("adapter", artefact_shapes(self.problem)["adapter"])
         return jax.tree.map(lambda x: x[number], adapters)
 
-    def export(self, file: str | Path, model: int = 0) -> Path:
-        """Writes one of the models as a file for `pdvf.load`, and returns its path."""
+    def plus_model(self, number: int = 0) -> BeliefAgent:
+        """One of the run's trained PD-VF-plus models, in JAX."""
+        models, name = self.problem.config.policy_seeds, agent_artefact(PLUS)
+        if not 0 <= number < models:
+            raise ConfigError(f"model is {number}, expected a number from 0 to {models - 1}: the run has {models}")
+        if not self.store.has(name):
+            raise RunError(f"{self.folder} has no {PLUS} yet: run `pdvf compare` with `--methods {PLUS}` first")
+        shapes = ArtefactShapes(self.problem, recipes_for([METHODS[PLUS]]))
+        return jax.tree.map(lambda x: x[number], self.store.load(name, shapes[name]))
+
+    def export(self, file: str | Path, model: int = 0, method: str = "pd-vf") -> Path:
+        """Writes one of the models of "pd-vf" or "pd-vf-plus" as a file for `pdvf.load`, and returns its path."""
+        if method not in ("pd-vf", PLUS):
+            raise ConfigError(f"method is {method!r}, expected one that can be exported: pd-vf, {PLUS}")
         about = {"model": model, "seed": self.problem.config.seed, "pdvf": __version__}
-        about["measured"] = measured(self.store, model)
-        write_file(Path(file), export(self.model(model), self.problem.engine.family, about))
+        about["measured"] = measured(self.store, model, method)
+        found = self.plus_model(model) if method == PLUS else self.model(model)
+        write_file(Path(file), export(found, self.problem.engine.family, about))
         return Path(file)
 
-    def adapter(self, model: int = 0) -> Adapter:
+    def adapter(self, model: int = 0, method: str = "pd-vf") -> Adapter:
         """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step."""
         with tempfile.TemporaryDirectory() as folder:
-            return Adapter.load(self.export(Path(folder) / "model.pdvf", model))
+            return Adapter.load(self.export(Path(folder) / "model.pdvf", model, method))
