@@ -92,9 +92,9 @@ def fit(model: DynamicsModel, rows: Rows, paired: bool, updates: int, batch: int
         chosen = jax.random.randint(key, (batch,), 0, kept.first.shape[0])
         value, gradient = jax.value_and_grad(loss)(model, jax.tree.map(lambda x: x[chosen], kept), paired)
         change, state = optimiser.update(gradient, state)
-        return (optax.apply_updates(model, change), state), value
+        return (eqx.apply_updates(model, change), state), value
 
-    (model, _), losses = jax.lax.scan(step, (model, optimiser.init(model)), jax.random.split(key, updates))
+    (model, _), losses = jax.lax.scan(step, (model, optimiser.init(eqx.filter(model, eqx.is_array))), jax.random.split(key, updates))
     return model, jnp.mean(losses[-(updates // 10) :])
 
 
