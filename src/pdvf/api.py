@@ -37,7 +37,7 @@ from pdvf.methods import METHODS, agent_artefact
 from pdvf.methods.adaptive import NAME as PLUS
 from pdvf.methods.adaptive import BeliefAgent
 from pdvf.paper.adapter import Adapter as Model
-from pdvf.paper.pipeline import ArtefactShapes, Problem, artefact_shapes
+from pdvf.paper.pipeline import ArtefactShapes, Problem
 from pdvf.reports.data import read_returns
 
 LEARNING = ("train", "collect", "embed", "fit")
@@ -144,32 +144,29 @@ class Run:
         return self.folder / "report.html"
 
     def model(self, number: int = 0) -> Model:
-        """One of the run's trained models, in JAX."""
-        models = self.problem.config.model_seeds
-        if not 0 <= number < models:
-            raise ConfigError(f"model is {number}, expected a number from 0 to {models - 1}: the run has {models}")
-        if not self.store.has("adapter"):
-            raise RunError(f"{self.folder} has no adapter yet: run `pdvf fit {self.folder}` first")
-        adapters = self.store.load("adapter", artefact_shapes(self.problem)["adapter"])
-        return jax.tree.map(lambda x: x[number], adapters)
+        """One of the run's trained PD-VF models, in JAX."""
+        return self._one_of("adapter", self.problem.config.model_seeds, number, f"`pdvf fit {self.folder}`")
 
     def plus_model(self, number: int = 0) -> BeliefAgent:
         """One of the run's trained PD-VF-plus models, in JAX."""
-        models, name = self.problem.config.policy_seeds, agent_artefact(PLUS)
+        maker = f"`pdvf compare` with `--methods {PLUS}`"
+        return self._one_of(agent_artefact(PLUS), self.problem.config.policy_seeds, number, maker)
+
+    def _one_of(self, artefact: str, models: int, number: int, maker: str) -> Any:
         if not 0 <= number < models:
             raise ConfigError(f"model is {number}, expected a number from 0 to {models - 1}: the run has {models}")
-        if not self.store.has(name):
-            raise RunError(f"{self.folder} has no {PLUS} yet: run `pdvf compare` with `--methods {PLUS}` first")
+        if not self.store.has(artefact):
+            raise RunError(f"{self.folder} has no {artefact} yet: run {maker} first")
         shapes = ArtefactShapes(self.problem, recipes_for([METHODS[PLUS]]))
-        return jax.tree.map(lambda x: x[number], self.store.load(name, shapes[name]))
+        return jax.tree.map(lambda x: x[number], self.store.load(artefact, shapes[artefact]))
 
     def export(self, file: str | Path, model: int = 0, method: str = "pd-vf") -> Path:
         """Writes one of the models of "pd-vf" or "pd-vf-plus" as a file for `pdvf.load`, and returns its path."""
         if method not in ("pd-vf", PLUS):
             raise ConfigError(f"method is {method!r}, expected one that can be exported: pd-vf, {PLUS}")
+        found = self.plus_model(model) if method == PLUS else self.model(model)
         about = {"model": model, "seed": self.problem.config.seed, "pdvf": __version__}
         about["measured"] = measured(self.store, model, method)
-        found = self.plus_model(model) if method == PLUS else self.model(model)
         write_file(Path(file), export(found, self.problem.engine.family, about))
         return Path(file)
 

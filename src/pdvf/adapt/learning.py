@@ -94,7 +94,9 @@ def fit(model: DynamicsModel, rows: Rows, paired: bool, updates: int, batch: int
         change, state = optimiser.update(gradient, state)
         return (eqx.apply_updates(model, change), state), value
 
-    (model, _), losses = jax.lax.scan(step, (model, optimiser.init(eqx.filter(model, eqx.is_array))), jax.random.split(key, updates))
+    (model, _), losses = jax.lax.scan(
+        step, (model, optimiser.init(eqx.filter(model, eqx.is_array))), jax.random.split(key, updates)
+    )
     return model, jnp.mean(losses[-(updates // 10) :])
 
 

@@ -14,8 +14,8 @@ from pdvf.deploy.runtime import ONE, Adapter, Network, clip, scale
 class BeliefAdapter(Adapter):
     """Adds every step of an episode to a Gaussian belief over the code of its dynamics; see `Adapter.load`.
 
-    `mean` [K] and `covariance` [K, K] are the belief's. Networks compute in float32, the belief in float64. A step from
-    which no finite belief follows is left out.
+    `mean` [K] and `covariance` [K, K] are the belief's, after `steps` steps. Networks compute in float32, the belief in
+    float64. A step from which no finite belief follows is left out.
     """
 
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
@@ -38,7 +38,7 @@ class BeliefAdapter(Adapter):
         About 1 where the model explains what happens, more where the dynamics are unlike training. NaN before the
         first step is seen.
         """
-        return self._surprise / self._steps if self._steps else float("nan")
+        return self._surprise / self.steps if self.steps else float("nan")
 
     @property
     def out_of_distribution(self) -> float:
@@ -51,7 +51,7 @@ class BeliefAdapter(Adapter):
         size = self._code
         self.mean, self.covariance = np.zeros(size), np.eye(size) * self._prior_std**2
         self._precision, self._information = np.eye(size) / self._prior_std**2, np.zeros(size)
-        self._surprise, self._steps = 0.0, 0
+        self._surprise, self.steps = 0.0, 0
         prior = np.zeros(size), np.ones(size)
         self._seen = np.concatenate([np.zeros(self.observation_size), *prior]).astype(np.float32)
 
@@ -79,12 +79,13 @@ class BeliefAdapter(Adapter):
         except np.linalg.LinAlgError:
             return
         mean, std = covariance @ information, np.sqrt(covariance.diagonal())
-        surprise = self._surprise + float(np.minimum(residual**2, self._edge**4).mean())
+        bounded = np.minimum(residual, self._edge**2)
+        surprise = self._surprise + float(bounded @ bounded) / self.observation_size
         numbers = np.concatenate([mean, std, precision.ravel(), information])
         if not (np.isfinite(numbers).all() and math.isfinite(surprise)):
             return
         self._precision, self._information, self._surprise = precision, information, surprise
-        self.mean, self.covariance, self._steps = mean, covariance, self._steps + 1
+        self.mean, self.covariance, self.steps = mean, covariance, self.steps + 1
         self._seen[-2 * self._code : -self._code] = clip(mean, -self._largest, self._largest)
         self._seen[-self._code :] = std / self._prior_std
 

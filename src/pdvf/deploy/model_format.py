@@ -47,6 +47,10 @@ def _number(low: float, high: float) -> Check:
     return lambda x: type(x) in (int, float) and low <= x <= high, f"a number from {low:g} to {high:g}"
 
 
+def _or_none(check: Check) -> Check:
+    return lambda x: x is None or check[0](x), f"{check[1]}, or null"
+
+
 def _list(check: Check) -> Check:
     return lambda x: isinstance(x, list) and all(map(check[0], x)), f"a list, each {check[1]}"
 
@@ -57,7 +61,7 @@ FIELDS: dict[str, Check] = {
     "action": _whole(1, MAX_SIZE),
     "action_low": _list(_number(-1e30, 1e30)),
     "action_high": _list(_number(-1e30, 1e30)),
-    "control_step": (lambda x: x is None or _number(1e-9, 1e9)[0](x), "a number of seconds, or null"),
+    "control_step": _or_none(_number(1e-9, 1e9)),  # in seconds
     "probe_steps": _whole(1, 1000),
 }
 
@@ -95,6 +99,7 @@ BELIEF_FIELDS: dict[str, Check] = {
     "outlier": _number(1e-3, 1e6),
     "log_std_low": _number(-20, 20),
     "log_std_high": _number(-20, 20),
+    "novelty_threshold": _or_none(_number(1e-3, 1e6)),
 }
 BELIEF_SIZES: dict[str, Check] = {
     "code": _whole(1, 64),

@@ -8,9 +8,9 @@
         action = adapter.act(observation)
         observation, ... = robot.step(action)
 
-`pdvf export RUN FILE` writes the file. It holds a model of one of two methods, and `load` makes what belongs to it: PD-VF
-probes first and then chooses a policy (`pdvf.deploy.value_runtime`); PD-VF-plus acts from the first step on, under a
-belief that every step adds to (`pdvf.deploy.belief_runtime`).
+`pdvf export RUN FILE` writes the file. It holds a model of one of two methods. PD-VF probes first and then chooses a
+policy (`pdvf.deploy.value_runtime`). PD-VF-plus acts from the first step on, under a belief that every step adds to
+(`pdvf.deploy.belief_runtime`). `load` makes the adapter that belongs to the file.
 """
 
 from __future__ import annotations
