@@ -95,6 +95,8 @@ def open_run(folder: str | Path, family: Any = None, on_stage: Listener = ignore
 def load(file: str | Path, **options: Any) -> Adapter:
     """A model that adapts with NumPy alone: a file made by `Run.export`, or one that comes with the package.
 
+    It acts as PD-VF or as PD-VF-plus, whichever the file holds.
+
     Args:
         file: a path, or "spaceship", "swimmer", "ant-wind" or another name that `pdvf list` shows.
         options: as for `Adapter.load`.
@@ -171,6 +173,9 @@ class Run:
         return Path(file)
 
     def adapter(self, model: int = 0, method: str = "pd-vf") -> Adapter:
-        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step."""
+        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step.
+
+        `method` is "pd-vf" or "pd-vf-plus".
+        """
         with tempfile.TemporaryDirectory() as folder:
             return Adapter.load(self.export(Path(folder) / "model.pdvf", model, method))

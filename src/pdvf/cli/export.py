@@ -18,7 +18,7 @@ class Export:
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """The file to write."""
     method: Literal["pd-vf", "pd-vf-plus"] = "pd-vf"
-    """What to export."""
+    """The paper's method, which probes first, or ours, which acts under a belief from the first step on."""
     model: int = 0
     """Which of the run's models, from 0."""
     family: str | None = None

@@ -1,6 +1,7 @@
 """Plays a trained model from one file, on any computer: `pdvf play FILE`.
 
-Everything that adapts is `pdvf.deploy.runtime`; the environments are Gymnasium's.
+Everything that adapts is `pdvf.deploy.runtime`; the environments are Gymnasium's. A file may hold PD-VF, as those that
+come with the package do, or PD-VF-plus, which predicts no return.
 """
 
 from __future__ import annotations
