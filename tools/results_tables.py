@@ -40,8 +40,8 @@ DOMAINS = {
     "Ant-legs": "ant-legs/paper",
 }
 RUNS = ("spaceship/paper", "swimmer/paper", "swimmer/best", "ant-wind/paper", "ant-legs/paper")
-OURS = ("pd-vf", "pd-vf-plus")
-SMALL = (*OURS, "nn", "kmeans", "ppo-all", "ppo-dyn", "rl2", "maml", "best-single", "ppo-env")
+OURS = "pd-vf"
+SMALL = (OURS, "nn", "kmeans", "ppo-all", "ppo-dyn", "rl2", "maml", "best-single", "ppo-env")
 PHASES = ("train", "collect", "embed", "fit", "evaluate")
 EARLY = 20.0
 """An episode of an ant that returns less than this ended within a few steps."""
@@ -91,8 +91,7 @@ def small() -> str:
     rows = []
     for method in SMALL:
         cells = [(lines[method], scale_of(lines)) for lines in found.values()]
-        ours = method in OURS
-        shown = [estimate(line, "mean", s) if ours else text(float(line["mean"]), s) for line, s in cells]
+        shown = [estimate(line, "mean", s) if method == OURS else text(float(line["mean"]), s) for line, s in cells]
         rows.append([look(method).label, *shown])
     minutes = [text(manifest(folder)["wall_seconds"] / 60, 100) for folder in DOMAINS.values()]
     return grid(["", *found], [*rows, ["*minutes*", *minutes]])
@@ -103,12 +102,11 @@ def comparison(folder: str) -> str:
     test, train = honest(folder), honest(folder, "train")
     scale, rows = scale_of(test), []
     for method, line in sorted(test.items(), key=lambda item: -float(item[1]["mean"])):
-        label = f"**{look(method).label}**" if method in OURS else look(method).label
+        label = f"**{look(method).label}**" if method == OURS else look(method).label
         paper = text(float(line["paper_mean"]), scale) if line["paper_mean"] else ""
-        apart = [estimate(line, f"{name}_minus_it", scale) for name in OURS if name in test]
-        rows.append([label, estimate(line, "mean", scale), text(float(train[method]["mean"]), scale), paper, *apart])
-    minus = [f"{look(name).label.rstrip('*')} minus it" for name in OURS if name in test]
-    head = ["", "test", "training", "the paper, test", *minus]
+        apart = estimate(line, f"{OURS}_minus_it", scale)
+        rows.append([label, estimate(line, "mean", scale), text(float(train[method]["mean"]), scale), paper, apart])
+    head = ["", "test", "training", "the paper, test", f"{look(OURS).label} minus it"]
     return Table(head, rows).without_empty_columns().markdown()
 
 

@@ -152,7 +152,10 @@ def loss(model: DynamicsModel, rows: Rows, paired: bool) -> Array:
     target = jax.vmap(model.scaled_change)(rows.observation, rows.next_observation)
     predicted = mean + jnp.einsum("nok,nk->no", sensitivity, codes[rows.environment])
     residual = (target - predicted) * jnp.exp(-log_std)
-    likelihood = jnp.mean(huber(residual, 3.0) + log_std, axis=-1)
+    # Where the model is still bad its noise is large, and the likelihood would hardly learn there: weighing by the
+    # standard deviation keeps it learning (beta-NLL, Seitzer et al. 2022, with beta 1/2).
+    weight = jax.lax.stop_gradient(jnp.exp(log_std))
+    likelihood = jnp.mean(weight * (huber(residual, 3.0) + log_std), axis=-1)
     total = jnp.sum(jnp.where(rows.last, 0.0, likelihood)) / jnp.sum(~rows.last)
     if paired:
         total = total + jnp.mean(huber(_pair_error(model, rows), 1.0))
