@@ -46,6 +46,7 @@ check: .venv/.installed-dev
 
 bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/belief_latency.py
 
 campaign: .venv/.installed-dev
 	-$(BIN)/python -m pip install $(PIP) atheris  # coverage-guided inputs; without it only random ones

@@ -124,7 +124,12 @@ def random_adapter():
     problem = Problem(replace(preset("spaceship", "quick"), model_seeds=1))
     shapes = artefact_shapes(problem)["adapter"]
     rng = np.random.default_rng(0)
-    adapter = jax.tree.map(lambda s: jax.numpy.asarray(rng.normal(size=s.shape[1:], scale=0.1), s.dtype), shapes)
+
+    def draw(shape):  # positive where something may be divided by it
+        numbers = rng.normal(size=shape.shape[1:], scale=0.1)
+        return jax.numpy.asarray(numbers if numbers.ndim > 1 else np.abs(numbers) + 0.2, shape.dtype)
+
+    adapter = jax.tree.map(draw, shapes)
     return adapter, problem.engine.family
 
 

@@ -34,8 +34,8 @@ def test_every_attack_is_refused_or_acts(models):
 
 
 def test_a_seed_makes_the_same_attacks(models):
-    first, second = (models.mutated("several", True, np.random.default_rng([3, 7])) for _ in range(2))
-    assert first == second != models.mutated("several", True, np.random.default_rng([3, 8]))
+    first, second = (models.mutated("pd-vf", "several", True, np.random.default_rng([3, 7])) for _ in range(2))
+    assert first == second != models.mutated("pd-vf", "several", True, np.random.default_rng([3, 8]))
 
 
 def _nan(action):

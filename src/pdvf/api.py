@@ -28,13 +28,16 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
-from pdvf.experiment.plan import TABLE, plan
+from pdvf.experiment.plan import TABLE, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.provenance import recorded_cores
 from pdvf.experiment.store import RunStore
 from pdvf.families import loading
+from pdvf.methods import METHODS, agent_artefact
+from pdvf.methods.adaptive import NAME as PLUS
+from pdvf.methods.adaptive import BeliefAgent
 from pdvf.paper.adapter import Adapter as Model
-from pdvf.paper.pipeline import Problem, artefact_shapes
+from pdvf.paper.pipeline import ArtefactShapes, Problem
 from pdvf.reports.data import read_returns
 
 LEARNING = ("train", "collect", "embed", "fit")
@@ -92,6 +95,8 @@ def open_run(folder: str | Path, family: Any = None, on_stage: Listener = ignore
 def load(file: str | Path, **options: Any) -> Adapter:
     """A model that adapts with NumPy alone: a file made by `Run.export`, or one that comes with the package.
 
+    It acts as PD-VF or as PD-VF-plus, whichever the file holds.
+
     Args:
         file: a path, or "spaceship", "swimmer", "ant-wind" or another name that `pdvf list` shows.
         options: as for `Adapter.load`.
@@ -141,23 +146,36 @@ class Run:
         return self.folder / "report.html"
 
     def model(self, number: int = 0) -> Model:
-        """One of the run's trained models, in JAX."""
-        models = self.problem.config.model_seeds
+        """One of the run's trained PD-VF models, in JAX."""
+        return self._one_of("adapter", self.problem.config.model_seeds, number, f"`pdvf fit {self.folder}`")
+
+    def plus_model(self, number: int = 0) -> BeliefAgent:
+        """One of the run's trained PD-VF-plus models, in JAX."""
+        maker = f"`pdvf compare` with `--methods {PLUS}`"
+        return self._one_of(agent_artefact(PLUS), self.problem.config.policy_seeds, number, maker)
+
+    def _one_of(self, artefact: str, models: int, number: int, maker: str) -> Any:
         if not 0 <= number < models:
             raise ConfigError(f"model is {number}, expected a number from 0 to {models - 1}: the run has {models}")
-        if not self.store.has("adapter"):
-            raise RunError(f"{self.folder} has no adapter yet: run `pdvf fit {self.folder}` first")
-        adapters = self.store.load("adapter", artefact_shapes(self.problem)["adapter"])
-        return jax.tree.map(lambda x: x[number], adapters)
+        if not self.store.has(artefact):
+            raise RunError(f"{self.folder} has no {artefact} yet: run {maker} first")
+        shapes = ArtefactShapes(self.problem, recipes_for([METHODS[PLUS]]))
+        return jax.tree.map(lambda x: x[number], self.store.load(artefact, shapes[artefact]))
 
-    def export(self, file: str | Path, model: int = 0) -> Path:
-        """Writes one of the models as a file for `pdvf.load`, and returns its path."""
+    def export(self, file: str | Path, model: int = 0, method: str = "pd-vf") -> Path:
+        """Writes one of the models of "pd-vf" or "pd-vf-plus" as a file for `pdvf.load`, and returns its path."""
+        if method not in ("pd-vf", PLUS):
+            raise ConfigError(f"method is {method!r}, expected one that can be exported: pd-vf, {PLUS}")
+        found = self.plus_model(model) if method == PLUS else self.model(model)
         about = {"model": model, "seed": self.problem.config.seed, "pdvf": __version__}
-        about["measured"] = measured(self.store, model)
-        write_file(Path(file), export(self.model(model), self.problem.engine.family, about))
+        about["measured"] = measured(self.store, model, method)
+        write_file(Path(file), export(found, self.problem.engine.family, about))
         return Path(file)
 
-    def adapter(self, model: int = 0) -> Adapter:
-        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step."""
+    def adapter(self, model: int = 0, method: str = "pd-vf") -> Adapter:
+        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step.
+
+        `method` is "pd-vf" or "pd-vf-plus".
+        """
         with tempfile.TemporaryDirectory() as folder:
-            return Adapter.load(self.export(Path(folder) / "model.pdvf", model))
+            return Adapter.load(self.export(Path(folder) / "model.pdvf", model, method))

@@ -6,6 +6,7 @@ import csv
 
 import numpy as np
 import pytest
+from test_belief_runtime import make_agent
 from test_runtime import OPTIONS, make_adapter
 
 from pdvf.cli.main import main
@@ -33,6 +34,19 @@ def test_five_environments_and_what_the_run_had_measured(file, capsys):
     assert [row.split()[0] for row in rows[2:]] == ["16", "17", "18", "19", "20", "mean"]
     assert "0.123" in rows[2].split()
     assert all(0.0 <= float(row.split()[1]) <= 1.0 for row in rows[2:])
+
+
+def test_a_model_of_pd_vf_plus_plays(tmp_path, capsys):
+    family = make_family("spaceship", OPTIONS["spaceship"])
+    with relaxed():
+        (tmp_path / "plus.pdvf").write_bytes(export(make_agent(family), family, {"measured": {"16": 0.123}}))
+        assert main(["play", str(tmp_path / "plus.pdvf"), "--episodes", "1"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows[2:]] == ["16", "17", "18", "19", "20", "mean"]
+    number, returned, _, its_run, unlike = rows[2].split()  # it predicts no return
+    assert (number, its_run) == ("16", "0.123")
+    assert 0.0 <= float(returned) <= 1.0
+    assert float(unlike) > 0
 
 
 @pytest.mark.parametrize("name", ["hovercraft", "nothing.pdvf"])

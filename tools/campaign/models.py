@@ -1,4 +1,4 @@
-"""Attacks exported models and the runtime: mutated files, odd callers, a million steps, coverage-guided fuzzing.
+"""Attacks exported models of both methods: mutated files, odd callers, a million steps, coverage-guided fuzzing.
 
 python tools/campaign/models.py --seconds 60 --seed 0       prints one table; exit status 1 if anything failed
 python tools/campaign/models.py --seed 0 --replay 1234      one attack again, with its traceback
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import importlib.util
 import json
 import os
@@ -36,10 +37,13 @@ if importlib.util.find_spec("pdvf") is None:
 if os.environ.get("PDVF_COVERAGE"):
     import atheris  # it has to see the runtime being imported
 
-    with atheris.instrument_imports(include=["pdvf.deploy.runtime", "pdvf.deploy.model_format", "json"]):
+    with atheris.instrument_imports(include=["pdvf.deploy", "json"]):
+        import pdvf.deploy.value_runtime  # noqa: F401
+        from pdvf.deploy.belief_runtime import BeliefAdapter
         from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, pack, sign
         from pdvf.deploy.runtime import Adapter, AdapterError
 else:
+    from pdvf.deploy.belief_runtime import BeliefAdapter
     from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, pack, sign
     from pdvf.deploy.runtime import Adapter, AdapterError
 
@@ -61,9 +65,40 @@ class WrongError(AssertionError):
     """An action that should not have been."""
 
 
-def tiny_model() -> Model:
-    """A model as small as can be, whose parts all matter."""
-    names = ("z_d", "z_pi", "environments", "members", "probe", "encoder", "decoder", "value")
+METHODS: dict[str, dict[str, Any]] = {
+    "pd-vf": {
+        "anchor": 0.5,
+        "anchor_width": 0.3,
+        "anchors": 4,
+        "sizes": {
+            "z_d": 3,
+            "z_pi": 2,
+            "environments": 5,
+            "members": 2,
+            "probe": 4,
+            "encoder": 6,
+            "decoder": 5,
+            "value": 4,
+        },
+    },
+    "pd-vf-plus": {
+        "method": "pd-vf-plus",
+        "prior_std": 0.7,
+        "residual_edge": 3.0,
+        "largest_mean": 1.5,
+        "farthest_input": 8.0,
+        "outlier": 20.0,
+        "log_std_low": -7.0,
+        "log_std_high": 3.0,
+        "novelty_threshold": 2.0,
+        "sizes": {"code": 2, "actor": 4, "model": 5},
+    },
+}
+"""What the header of each method has of its own."""
+
+
+def tiny_model(method: str) -> Model:
+    """A model of a method as small as can be, whose parts all matter."""
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -74,17 +109,14 @@ def tiny_model() -> Model:
         "action_high": [0.7, 2.0],
         "control_step": 0.05,
         "probe_steps": 2,
-        "anchor": 0.5,
-        "anchor_width": 0.3,
-        "anchors": 4,
-        "sizes": dict(zip(names, (3, 2, 5, 2, 4, 6, 5, 4), strict=True)),
         "seed": 7,
         "measured": {"16": 0.5},
+        **copy.deepcopy(METHODS[method]),
     }
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in expected_shapes(about).items()}
     for name in weights:
-        if name.endswith(".width") or name in ("familiar", "scale.power", "scale.high"):
+        if name.endswith(".width") or name in ("familiar", "scale.power", "scale.high", "model.temperature"):
             weights[name] = np.asarray(np.abs(weights[name]) + np.float32(0.5))
     check(about, weights)
     return about, weights
@@ -101,9 +133,18 @@ def play(file: Path) -> list[np.ndarray]:
     for t in range(adapter.probe_steps + len(sizes)):
         observation = rng.uniform(-1, 1, adapter.observation_size) * sizes[t % len(sizes)]
         actions.append(checked(adapter.act(observation), low, high))
-    if not (np.isfinite(adapter.predicted_return) and np.isfinite(adapter.out_of_distribution)):
-        raise WrongError(f"predicts {adapter.predicted_return}, unlike training by {adapter.out_of_distribution}")
+    inferred = _inferred(adapter)
+    if not all(np.isfinite(value).all() for value in inferred.values()):
+        raise WrongError(f"has inferred {inferred}, expected finite numbers")
     return actions
+
+
+def _inferred(adapter: Adapter) -> dict[str, Any]:
+    """What an adapter says after an episode; a belief that nothing could be added to has no number for its novelty."""
+    if not isinstance(adapter, BeliefAdapter):
+        return {name: getattr(adapter, name) for name in ("z_d", "z_pi", "predicted_return", "out_of_distribution")}
+    names = ["mean", "covariance"] + ["out_of_distribution"] * (adapter.steps > 0)
+    return {name: getattr(adapter, name) for name in names}
 
 
 def checked(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -182,7 +223,7 @@ def limits(rng: np.random.Generator, about: dict[str, Any], weights: dict[str, n
         if rng.random() < 0.7:
             about[name] = [_any(rng, extremes) for _ in range(_any(rng, [2, 2, 2, 2, 1, 3]))]
     if rng.random() < 0.3:
-        about["action_low"], about["action_high"] = about["action_high"], about["action_low"]
+        about["action_low"], about["action_high"] = about.get("action_high"), about.get("action_low")
 
 
 def version(rng: np.random.Generator, about: dict[str, Any], weights: dict[str, np.ndarray]) -> None:
@@ -286,9 +327,9 @@ def _file(text: str, weights: dict[str, np.ndarray]) -> bytes:
     return save(weights, metadata={"about": text})
 
 
-def mutated(kind: str, signed: bool, rng: np.random.Generator) -> bytes:
+def mutated(method: str, kind: str, signed: bool, rng: np.random.Generator) -> bytes:
     """A file that was attacked."""
-    about, weights = tiny_model()
+    about, weights = tiny_model(method)
     if kind in RAW:
         return RAW[kind](rng, pack(about, weights))
     if kind == "header text":
@@ -420,30 +461,36 @@ CLASSES = [
 
 
 class Attacks:
-    """All attacks of a seed, by number."""
+    """All attacks of a seed, by number; the methods take turns, with one attack of every class at a time."""
 
     def __init__(self, folder: Path, seed: int):
         self._file, self._seed = folder / "model.pdvf", seed
-        self._file.write_bytes(pack(*tiny_model()))
-        self._original = play(self._file)
-        self._adapters = {hold: Adapter.load(self._file, hold_last_action=hold) for hold in (False, True)}
+        self._original: dict[str, list[np.ndarray]] = {}
+        self._adapters: dict[tuple[str, bool], Adapter] = {}
+        for method in METHODS:
+            self._file.write_bytes(pack(*tiny_model(method)))
+            self._original[method] = play(self._file)
+            for hold in (False, True):
+                self._adapters[method, hold] = Adapter.load(self._file, hold_last_action=hold)
 
     def run(self, number: int) -> str:
         """How attack `number` ended: 'refused' or 'acted'. Raises where it failed."""
-        kind, rng = CLASSES[number % len(CLASSES)], np.random.default_rng([self._seed, number])
+        turn, place = divmod(number, len(CLASSES))
+        method, kind = list(METHODS)[turn % len(METHODS)], CLASSES[place]
+        rng = np.random.default_rng([self._seed, number])
         if kind.startswith("callers"):
-            return call(self._adapters[kind.endswith("holding")], rng)
+            return call(self._adapters[method, kind.endswith("holding")], rng)
         try:
             if kind == "paths":
                 Adapter.load(_any(rng, PATHS))
                 raise WrongError("a path that is none was accepted")
             name, _, signed = kind.partition(", ")
-            file = mutated(name, bool(signed), rng)
+            file = mutated(method, name, bool(signed), rng)
             self._file.write_bytes(file)
             actions = play(self._file)
         except AdapterError:
             return "refused"
-        if not signed and not all(map(np.array_equal, actions, self._original)):
+        if not signed and not all(map(np.array_equal, actions, self._original[method])):
             raise WrongError("an altered file that was not signed anew acts in another way")
         return "acted"
 
@@ -524,23 +571,29 @@ def _million_steps() -> dict[str, Any]:
 
 
 def steps(count: int) -> float:
-    """MB of resident memory that so many steps add, less what is mapped from files: the kernel may drop that."""
+    """MB of resident memory that so many steps add, less what is mapped from files: the kernel may drop that.
+
+    Each method makes an equal share of them.
+    """
 
     def resident() -> float:
         (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("RssAnon"))
         return int(line.split()[1]) / 1024
 
+    adapters = []
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "model.pdvf"
-        file.write_bytes(pack(*tiny_model()))
-        adapter = Adapter.load(file)
+        for method in METHODS:
+            file = Path(folder) / f"{method}.pdvf"
+            file.write_bytes(pack(*tiny_model(method)))
+            adapters.append(Adapter.load(file))
     observation, rng = np.zeros(3, np.float32), np.random.default_rng(0)
     before = resident()
-    for t in range(count):
-        rng.standard_normal(out=observation, dtype=np.float32)
-        if t % 50 == 0:
-            adapter.reset(observation)
-        adapter.act(observation)
+    for adapter in adapters:
+        for t in range(count // len(adapters)):
+            rng.standard_normal(out=observation, dtype=np.float32)
+            if t % 50 == 0:
+                adapter.reset(observation)
+            adapter.act(observation)
     return resident() - before
 
 
@@ -557,22 +610,29 @@ def coverage_guided(seconds: float, seed: int) -> dict[str, Any]:
 
 
 def fuzz(folder: Path, seconds: int, seed: int) -> None:
-    """Does not return: libFuzzer ends the process, with an error where an input made one."""
-    about, weights = tiny_model()
-    whole, header_text = pack(about, weights), json.dumps(about)
-    raw = b"".join(weights[name].tobytes() for name in weights)
+    """Does not return: libFuzzer ends the process, with an error where an input made one.
+
+    The first byte of an input says what the rest is: a whole file, the text of a header or the tensors of a method.
+    """
+    models = [tiny_model(method) for method in METHODS]
     corpus = folder / "corpus"
     corpus.mkdir()
-    for i, start in enumerate((b"\0" + whole, b"\1" + header_text.encode(), b"\2" + raw)):
-        (corpus / str(i)).write_bytes(start)
+    largest = 0
+    for i, (about, weights) in enumerate(models):
+        starts = (pack(about, weights), json.dumps(about).encode(), _raw(weights))
+        largest = max(largest, *map(len, starts))
+        for j, start in enumerate(starts):
+            (corpus / str(3 * i + j)).write_bytes(bytes([3 * i + j]) + start)
     file, counts = folder / "model.pdvf", _row()
     warnings.simplefilter("error")
 
     def one(data: bytes) -> None:
-        kind, data = data[:1], data[1:]
-        if kind == b"\1":
+        which, kind = divmod(data[0] if data else 0, 3)
+        (about, weights), data = models[which % len(models)], data[1:]
+        if kind == 1:
             data = _file(_signed_text(data.decode(errors="replace"), weights), weights)
-        elif kind == b"\2":
+        elif kind == 2:
+            raw = _raw(weights)
             flat = np.frombuffer((data + raw[len(data) :])[: len(raw)], np.float32)
             ends = np.cumsum([weights[name].size for name in weights])[:-1]
             parts = zip(weights, np.split(flat, ends), strict=True)
@@ -588,9 +648,13 @@ def fuzz(folder: Path, seconds: int, seed: int) -> None:
             (folder / "counts.json").write_text(json.dumps(counts))
 
     options = [f"-max_total_time={seconds}", f"-seed={seed + 1}", f"-timeout={LIMIT:g}", "-rss_limit_mb=2048"]
-    options += [f"-max_len={len(whole) + 1000}", f"-artifact_prefix={folder}/", str(corpus)]
+    options += [f"-max_len={largest + 1000}", f"-artifact_prefix={folder}/", str(corpus)]
     atheris.Setup([sys.argv[0], *options], one)
     atheris.Fuzz()
+
+
+def _raw(weights: dict[str, np.ndarray]) -> bytes:
+    return b"".join(weights[name].tobytes() for name in weights)
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:

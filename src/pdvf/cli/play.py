@@ -13,7 +13,7 @@ class Play:
     """Plays an exported model in unseen environments."""
 
     file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|NAME")]
-    """A file that `pdvf export` wrote, or the name of a model that comes with the package, such as spaceship."""
+    """A file that `pdvf export` wrote, of PD-VF or PD-VF-plus, or a model that comes with the package: spaceship."""
     family: str | None = None
     """The model's family, where it is your own: file.py:object or package.module:object."""
     episodes: int = 10

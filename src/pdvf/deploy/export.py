@@ -1,4 +1,4 @@
-"""A trained PD-VF as one file for `pdvf.deploy.runtime`, which needs NumPy and safetensors only."""
+"""A trained PD-VF or PD-VF-plus as one file for `pdvf.deploy.runtime`, which needs NumPy and safetensors only."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from pdvf.adapt import belief, model
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.model_format import FORMAT, VERSION, AdapterError, check, pack
 from pdvf.experiment.store import RunStore
 from pdvf.families.base import Family
+from pdvf.methods.adaptive import BeliefAgent
 from pdvf.paper.adapter import ANCHORS, Adapter
 from pdvf.reports.data import read_returns
 
 
-def export(adapter: Adapter, family: Family, about: dict[str, Any]) -> bytes:
-    """The file of one adapter (no leading axis), with everything the runtime has to know."""
+def export(agent: Adapter | BeliefAgent, family: Family, about: dict[str, Any]) -> bytes:
+    """The file of one model (no leading axis), with everything the runtime has to know."""
     box = family.action
     described = {
         "format": FORMAT,
@@ -29,18 +31,45 @@ def export(adapter: Adapter, family: Family, about: dict[str, Any]) -> bytes:
         "action_high": np.asarray(box.high, float).tolist(),
         "control_step": getattr(family, "control_step", None),
         "probe_steps": family.probe_steps,
-        "anchor": adapter.anchor,
-        "anchor_width": adapter.anchor_width,
-        "anchors": ANCHORS,
-        "sizes": sizes(adapter),
+        **(belief_fields(agent) if isinstance(agent, BeliefAgent) else value_fields(agent)),
         **about,
     }
-    arrays = weights(adapter)
+    arrays = belief_weights(agent) if isinstance(agent, BeliefAgent) else weights(agent)
     try:
         check(described, arrays)
     except AdapterError as error:
         raise ConfigError(f"the model cannot be exported: it {error}") from error
     return pack(described, arrays)
+
+
+def value_fields(adapter: Adapter) -> dict[str, Any]:
+    """The part of the header that PD-VF alone has."""
+    return {
+        "anchor": adapter.anchor,
+        "anchor_width": adapter.anchor_width,
+        "anchors": ANCHORS,
+        "sizes": sizes(adapter),
+    }
+
+
+def belief_fields(agent: BeliefAgent) -> dict[str, Any]:
+    """The part of the header that PD-VF-plus alone has."""
+    return {
+        "method": "pd-vf-plus",
+        "prior_std": belief.PRIOR_STD,
+        "residual_edge": belief.EDGE,
+        "largest_mean": belief.LARGEST,
+        "farthest_input": model.FARTHEST,
+        "outlier": model.OUTLIER,
+        "log_std_low": model.LOG_STD[0],
+        "log_std_high": model.LOG_STD[1],
+        "novelty_threshold": None,  # `out_of_distribution` is the novelty itself
+        "sizes": {
+            "code": agent.model.code_size,
+            "actor": agent.actor.layers[0].weight.shape[0],
+            "model": agent.model.prediction_net.layers[0].weight.shape[0],
+        },
+    }
 
 
 def sizes(adapter: Adapter) -> dict[str, int]:
@@ -60,14 +89,14 @@ def sizes(adapter: Adapter) -> dict[str, int]:
     }
 
 
-def measured(store: RunStore, model: int) -> dict[str, float]:
+def measured(store: RunStore, model: int, method: str = "pd-vf") -> dict[str, float]:
     """Mean honest return of one model in each test environment, by number, from a run's table of returns."""
     if not (store.folder / "returns.csv").is_file():
         return {}
     for group in read_returns(store):
-        if (group.split, group.method, group.protocol) == ("test", "pd-vf", "honest") and model < group.returns.shape[
-            1
-        ]:
+        if (group.split, group.method, group.protocol) == ("test", method, "honest") and (
+            model < group.returns.shape[1]
+        ):
             means = group.returns[:, model].mean(axis=1)
             return {str(number): float(mean) for number, mean in zip(group.environments, means, strict=True)}
     return {}
@@ -90,15 +119,33 @@ def weights(adapter: Adapter) -> dict[str, np.ndarray]:
         "value.observation": jax.tree.map(lambda x: x[0], value.observation),  # the same for all members
         **{f"value.{name}": getattr(value, name) for name in ("first", "second", "third")},
     }
+    made = _named_arrays(named)
+    known = np.asarray(adapter.train_z_d)
+    for name in ("low", "high"):  # of each training environment, also where all have the same
+        made[f"scale.{name}"] = np.broadcast_to(np.asarray(getattr(adapter.scale, name)), known.shape[:1]).copy()
+    return made | {"scale.power": np.asarray(adapter.scale.power), "train_z_d": known, "familiar": _familiar(known)}
+
+
+def belief_weights(agent: BeliefAgent) -> dict[str, np.ndarray]:
+    """The arrays of a policy under a belief; the effect on states is for training alone."""
+    named = {
+        "actor.observation": agent.actor.observation,
+        "actor.layers": agent.actor.layers,
+        "model.observation": agent.model.observation,
+        "model.change": agent.model.change,
+        "model.layers": agent.model.prediction_net.layers,
+    }
+    fields = ("origin", "frame", "temperature")
+    return _named_arrays(named) | {f"model.{name}": np.asarray(getattr(agent.model, name)) for name in fields}
+
+
+def _named_arrays(named: dict[str, Any]) -> dict[str, np.ndarray]:
     made: dict[str, np.ndarray] = {}
     for name, part in named.items():
         parts = {f".{i}": x for i, x in enumerate(part)} if isinstance(part, tuple) else {"": part}
         for suffix, module in parts.items():
             made |= {f"{name}{suffix}.{field}": np.asarray(array) for field, array in _arrays(module).items()}
-    known = np.asarray(adapter.train_z_d)
-    for name in ("low", "high"):  # of each training environment, also where all have the same
-        made[f"scale.{name}"] = np.broadcast_to(np.asarray(getattr(adapter.scale, name)), known.shape[:1]).copy()
-    return made | {"scale.power": np.asarray(adapter.scale.power), "train_z_d": known, "familiar": _familiar(known)}
+    return made
 
 
 def _arrays(module: eqx.Module) -> dict[str, Any]:

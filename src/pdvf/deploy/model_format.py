@@ -1,7 +1,8 @@
-"""The file of a trained PD-VF: what it holds, and the checks that it passes before anything is computed with it.
+"""The file of a trained model: what it holds, and the checks that it passes before anything is computed with it.
 
-A safetensors file with float32 tensors and one entry of metadata, `about`: JSON with the fields of `FIELDS`, and
-`sha256` over everything. `expected_shapes` says which tensors belong to an `about`. NumPy and safetensors only.
+A safetensors file with float32 tensors and one entry of metadata, `about`: JSON with the fields of `FIELDS` and those
+of its `method` (`LAYOUTS`; PD-VF where none is named), and `sha256` over everything. `expected_shapes` says which
+tensors belong to an `about`. NumPy and safetensors only.
 
 The limits below are far from any trained model. They are such that nothing overflows in `pdvf.deploy.runtime`,
 whatever the observation: a file that is accepted gives finite actions inside its bounds.
@@ -16,7 +17,7 @@ import os
 import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,38 +28,58 @@ MAX_ABOUT = 2**20  # characters
 MAX_SIZE = 4096  # of an observation, an action or a layer
 MAX_WEIGHT = 1e4
 Weights = dict[str, np.ndarray]
+Shapes = dict[str, tuple[int, ...]]
 
 
 class AdapterError(ValueError):
     """A file or an observation that cannot be used; the message says what was given and what was expected."""
 
 
-def _whole(low: int, high: int) -> tuple[Callable[[Any], bool], str]:
+Check = tuple[Callable[[Any], bool], str]
+"""Whether a field is right, and what is expected."""
+
+
+def _whole(low: int, high: int) -> Check:
     return lambda x: type(x) is int and low <= x <= high, f"a whole number from {low} to {high}"
 
 
-def _number(low: float, high: float) -> tuple[Callable[[Any], bool], str]:
+def _number(low: float, high: float) -> Check:
     return lambda x: type(x) in (int, float) and low <= x <= high, f"a number from {low:g} to {high:g}"
 
 
-def _list(check: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
+def _or_none(check: Check) -> Check:
+    return lambda x: x is None or check[0](x), f"{check[1]}, or null"
+
+
+def _list(check: Check) -> Check:
     return lambda x: isinstance(x, list) and all(map(check[0], x)), f"a list, each {check[1]}"
 
 
-FIELDS = {
+FIELDS: dict[str, Check] = {
     "family": (lambda x: isinstance(x, str) and 0 < len(x) <= 200 and x.isprintable(), "a name"),
     "observation": _whole(1, MAX_SIZE),
     "action": _whole(1, MAX_SIZE),
     "action_low": _list(_number(-1e30, 1e30)),
     "action_high": _list(_number(-1e30, 1e30)),
-    "control_step": (lambda x: x is None or _number(1e-9, 1e9)[0](x), "a number of seconds, or null"),
+    "control_step": _or_none(_number(1e-9, 1e9)),  # in seconds
     "probe_steps": _whole(1, 1000),
+}
+
+
+class Layout(NamedTuple):
+    """What the file of one method has besides `FIELDS`."""
+
+    fields: dict[str, Check]
+    sizes: dict[str, Check]
+    shapes: Callable[[Mapping[str, Any]], Shapes]
+
+
+VALUE_FIELDS: dict[str, Check] = {
     "anchor": _number(0, 1),
     "anchor_width": _number(1e-6, 1e6),
     "anchors": _whole(1, 8),
-    "sizes": (lambda x: isinstance(x, dict) and x.keys() == SIZES.keys(), "a table of the sizes of all parts"),
 }
-SIZES = {
+VALUE_SIZES: dict[str, Check] = {
     "z_d": _whole(1, MAX_SIZE),
     "z_pi": _whole(1, 64),
     "environments": _whole(1, MAX_SIZE),
@@ -70,12 +91,38 @@ SIZES = {
 }
 
 
-def expected_shapes(about: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+BELIEF_FIELDS: dict[str, Check] = {
+    "prior_std": _number(1e-3, 1e3),
+    "residual_edge": _number(1e-3, 1e3),
+    "largest_mean": _number(1e-3, 1e6),
+    "farthest_input": _number(1e-3, 1e6),
+    "outlier": _number(1e-3, 1e6),
+    "log_std_low": _number(-20, 20),
+    "log_std_high": _number(-20, 20),
+    "novelty_threshold": _or_none(_number(1e-3, 1e6)),
+}
+BELIEF_SIZES: dict[str, Check] = {
+    "code": _whole(1, 64),
+    "actor": _whole(1, MAX_SIZE),
+    "model": _whole(1, MAX_SIZE),
+}
+
+
+def layout(about: Mapping[str, Any]) -> Layout:
+    """That of the method in a header; files of before there were several name none."""
+    return LAYOUTS[about.get("method", "pd-vf")]
+
+
+def expected_shapes(about: Mapping[str, Any]) -> Shapes:
     """Name and shape of every tensor."""
+    return layout(about).shapes(about)
+
+
+def _value_shapes(about: Mapping[str, Any]) -> Shapes:
     o, a, sizes = about["observation"], about["action"], about["sizes"]
     z_d, z_pi, environments, members = (sizes[name] for name in ("z_d", "z_pi", "environments", "members"))
     probe, encoder, decoder, value = (sizes[name] for name in ("probe", "encoder", "decoder", "value"))
-    layers: dict[str, tuple[int, ...]] = {
+    layers: Shapes = {
         "probe.layers.0": (probe, o),
         "probe.layers.1": (probe, probe),
         "probe.layers.2": (a, probe),
@@ -93,8 +140,7 @@ def expected_shapes(about: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     }
     scalers = ("probe.observation", "dynamics.observation", "dynamics.change", "decoder.observation")
     return {
-        **{f"{name}.weight": shape for name, shape in layers.items()},
-        **{f"{name}.bias": shape[:-1] for name, shape in layers.items()},
+        **_weights_and_biases(layers),
         **{f"encoder.norms.{i}.{field}": (encoder,) for i in range(2) for field in ("weight", "bias")},
         **{f"{name}.{field}": (o,) for name in (*scalers, "value.observation") for field in ("centre", "width")},
         "scale.low": (environments,),
@@ -103,6 +149,39 @@ def expected_shapes(about: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         "train_z_d": (environments, z_d),
         "familiar": (),
     }
+
+
+def _belief_shapes(about: Mapping[str, Any]) -> Shapes:
+    o, a, sizes = about["observation"], about["action"], about["sizes"]
+    code, actor, model = (sizes[name] for name in ("code", "actor", "model"))
+    seen = o + 2 * code
+    layers: Shapes = {
+        "actor.layers.0": (actor, seen),
+        "actor.layers.1": (actor, actor),
+        "actor.layers.2": (a, actor),
+        "model.layers.0": (model, o + a),
+        "model.layers.1": (model, model),
+        "model.layers.2": (o * (2 + code), model),
+    }
+    scalers = {"actor.observation": seen, "model.observation": o, "model.change": o}
+    return {
+        **_weights_and_biases(layers),
+        **{f"{name}.{field}": (size,) for name, size in scalers.items() for field in ("centre", "width")},
+        "model.origin": (code,),
+        "model.frame": (code, code),
+        "model.temperature": (),
+    }
+
+
+def _weights_and_biases(layers: Shapes) -> Shapes:
+    weights = {f"{name}.weight": shape for name, shape in layers.items()}
+    return weights | {f"{name}.bias": shape[:-1] for name, shape in layers.items()}
+
+
+LAYOUTS = {
+    "pd-vf": Layout(VALUE_FIELDS, VALUE_SIZES, _value_shapes),
+    "pd-vf-plus": Layout(BELIEF_FIELDS, BELIEF_SIZES, _belief_shapes),
+}
 
 
 def bounds(about: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -129,9 +208,16 @@ def check_about(about: Any) -> None:
     if known.get("format") != FORMAT or not _whole(VERSION, VERSION)[0](known.get("version")):
         given = f"format {reprlib.repr(known.get('format'))} version {reprlib.repr(known.get('version'))}"
         raise AdapterError(f"has {given}, expected {FORMAT!r} version {VERSION}: export it again")
-    for name, (is_right, expected) in FIELDS.items():
+    method = about.get("method", "pd-vf")
+    _require(isinstance(method, str) and method in LAYOUTS, "method", method, f"one of: {', '.join(LAYOUTS)}")
+    own = layout(about)
+    fields = FIELDS | own.fields
+    for name, (is_right, expected) in fields.items():
         _require(is_right(about.get(name)), name, about.get(name), expected)
-    for name, (is_right, expected) in SIZES.items():
+    sizes = about.get("sizes")
+    is_table = isinstance(sizes, dict) and sizes.keys() == own.sizes.keys()
+    _require(is_table, "sizes", sizes, "a table of the sizes of all parts")
+    for name, (is_right, expected) in own.sizes.items():
         _require(is_right(about["sizes"][name]), f"sizes.{name}", about["sizes"][name], expected)
     size = about["action"]
     for name in ("action_low", "action_high"):
@@ -141,7 +227,7 @@ def check_about(about: Any) -> None:
     measured = about.get("measured", {})
     is_table = isinstance(measured, dict) and all(map(_number(-1e30, 1e30)[0], measured.values()))
     _require(is_table, "measured", measured, "a table of returns")
-    for name in sorted(about.keys() - FIELDS.keys() - {"measured"}):
+    for name in sorted(about.keys() - fields.keys() - {"measured", "sizes"}):
         value = about[name]
         is_plain = value is None or isinstance(value, str | bool | int)
         is_plain |= isinstance(value, float) and math.isfinite(value)
@@ -239,6 +325,10 @@ def _range(name: str) -> tuple[float, float]:
         return float(np.finfo(np.float32).tiny), largest
     if name.endswith(".centre") or name in ("scale.low", "scale.high"):
         return -largest, largest
+    if name in ("model.origin", "model.frame"):  # codes have any scale
+        return -1e9, 1e9
+    if name == "model.temperature":
+        return 1e-3, 1e6
     if name == "scale.power":
         return 0.1, 100.0
     return (1e-6, MAX_WEIGHT) if name == "familiar" else (-MAX_WEIGHT, MAX_WEIGHT)

@@ -1,6 +1,7 @@
-"""Plays a trained PD-VF from one file, on any computer: `pdvf play FILE`.
+"""Plays a trained model from one file, on any computer: `pdvf play FILE`.
 
-Everything that adapts is `pdvf.deploy.runtime`; the environments are Gymnasium's.
+Everything that adapts is `pdvf.deploy.runtime`; the environments are Gymnasium's. A file may hold PD-VF, as those that
+come with the package do, or PD-VF-plus, which predicts no return.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def table(family: str, played: list[Played]) -> str:
     for one in played:
         known = "" if one.measured is None else f"{one.measured:.4g}"
         mean, between = f"{one.returns.mean():.4g}", interval([one])
-        lines.append(_row(str(one.environment), mean, between, known, f"{one.predicted:.4g}", f"{one.unlike:.2f}"))
+        predicted = "" if np.isnan(one.predicted) else f"{one.predicted:.4g}"  # PD-VF-plus predicts none
+        lines.append(_row(str(one.environment), mean, between, known, predicted, f"{one.unlike:.2f}"))
     known = [one.measured for one in played if one.measured is not None]
     its_run = f"{np.mean(known):.4g}" if len(known) == len(played) else ""
     mean = f"{np.mean([one.returns.mean() for one in played]):.4g}"
