@@ -28,7 +28,7 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
-from pdvf.experiment.plan import TABLE, plan, recipes_for
+from pdvf.experiment.plan import TABLE, phases_for, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.provenance import recorded_cores
 from pdvf.experiment.store import RunStore
@@ -133,7 +133,7 @@ class Run:
 
     def compare(self, *methods: str) -> dict[str, float]:
         """Trains and plays methods (`pdvf list` names them; all for none); mean test return of every method so far."""
-        return self.execute(("evaluate", TABLE), methods).returns()
+        return self.execute((*phases_for(find_methods(methods)), TABLE), methods).returns()
 
     def returns(self) -> dict[str, float]:
         """Mean return in the test environments by method, of those that have played."""

@@ -35,7 +35,7 @@ class Phase(OfRun):
 
 
 class Train(Phase):
-    """Phase 1: PPO policies for every environment."""
+    """Phase 1: PPO policies for every training environment."""
 
     phases = ("train",)
 
@@ -59,7 +59,7 @@ class Fit(Phase):
 
 
 class Evaluate(Phase):
-    """Phase 4: one episode at a time; RUN/returns.csv."""
+    """Phase 4: PPOenv's policies, then one episode at a time; RUN/returns.csv."""
 
     phases = ("evaluate", "returns")
 

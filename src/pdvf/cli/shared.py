@@ -28,8 +28,9 @@ def make_plan(
     methods: Sequence[str] | None = None,
     family: str | None = None,
 ) -> list[Task]:
-    """What there is to do in a run folder, made anew when a configuration is given; no phases: all of them.
+    """What there is to do in a run folder, made anew when a configuration is given.
 
+    No phases: those that the methods rest on, with table and report; everything where no methods are named.
     What may be refused comes before the folder is made: family, engine and methods.
     """
     from pdvf.core.devices import use_all_cores
@@ -38,12 +39,13 @@ def make_plan(
     use_all_cores(recorded_cores(folder))
     from pdvf.config import from_dict, to_dict
     from pdvf.experiment.comparison import find_methods
-    from pdvf.experiment.plan import EVERYTHING, REPORT, plan
+    from pdvf.experiment.plan import EVERYTHING, REPORT, TABLE, phases_for, plan
     from pdvf.experiment.store import RunStore
     from pdvf.paper.pipeline import Problem
 
     chosen = [] if methods is None else find_methods(methods)
-    phases = EVERYTHING if phases is None else phases
+    if phases is None:
+        phases = (*phases_for(chosen), TABLE, REPORT) if methods else EVERYTHING
     store = None
     if config is None:
         store = RunStore.open(folder, family=family)

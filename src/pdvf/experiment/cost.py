@@ -5,9 +5,6 @@ from __future__ import annotations
 from pdvf.experiment.store import RunStore
 from pdvf.methods.base import AGENT
 
-PHASE_1 = ("policies", "upper_bound")
-"""Both are left by the same training."""
-
 
 def environment_steps(store: RunStore) -> dict[str, int]:
     """Steps of the trainings that each method's agent comes from, directly or not, where they were recorded."""
@@ -21,7 +18,7 @@ def _steps(store: RunStore, agent: str) -> int | None:
         name = waiting.pop()
         if name in seen or not store.has(name):
             continue
-        seen |= {*PHASE_1} if name in PHASE_1 else {name}
+        seen.add(name)
         history = store.info(name).get("history") or ()
         steps += [stage["steps"] for stage in history if isinstance(stage.get("steps"), int | float)]
         waiting += store.manifest(name)["inputs"]

@@ -3,7 +3,7 @@
 Phases say in `paper.pipeline.PHASES` what they need and leave, methods in `Method.needs`. `plan` makes tasks of them,
 each after those it needs; an executor (`executors`) runs them.
 
-    train, collect, ...     a phase
+    train, collect, ...     a phase; `bound` trains PPOenv's policies
     NAME                    the training of a method, which leaves agent-NAME
     returns-NAME            its episodes, which leave returns-NAME
     returns, report         returns.csv; figures and report.html: written each time, after everything before them
@@ -11,9 +11,10 @@ each after those it needs; an executor (`executors`) runs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def plan(
         phases: some of `EVERYTHING`; what these need and is not among them must be there already.
     """
     if "evaluate" in phases:
-        methods = (*(METHODS[name] for name in EVALUATED), *methods)
+        methods, phases = (*(METHODS[name] for name in EVALUATED), *methods), ("bound", *phases)
     recipes = recipes_for(methods, phases)
     shapes = ArtefactShapes(problem, PHASES | recipes)
 
@@ -133,13 +134,22 @@ def find_task(store: RunStore, problem: Problem, name: str) -> Task:
     return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
 
 
+def phases_for(methods: Sequence[Method]) -> tuple[str, ...]:
+    """The phases that methods rest on, directly or not."""
+    agents = [agent_artefact(method.name) for method in methods]
+    return tuple(name for name in leading_to(agents, recipes_for(methods)) if name in PHASES)
+
+
 def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)) -> dict[str, Recipe]:
-    """How phases and methods are made, by the name of the task, each after those it needs."""
+    """How phases and methods are made, by the name of the task, each after those it needs.
+
+    A method that only another one needs is trained and not played.
+    """
     recipes = {name: recipe for name, recipe in PHASES.items() if name in phases}
     given = {method.name: method for method in methods}
 
     def add(method: Method) -> None:
-        agent, returns, needs = agent_artefact(method.name), returns_artefact(method.name), method.needs
+        needs = method.needs
         for needed in needs:
             if needed.startswith(AGENT):
                 name = needed.removeprefix(AGENT)
@@ -148,19 +158,22 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         def train(problem: Problem, *inputs: Any) -> Staged[Any]:
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
-        recipes.setdefault(method.name, Recipe(train, needs, (agent,)))
-        recipes.setdefault(
-            returns, Recipe(lambda problem, agents: evaluate(problem, method, agents), (agent,), (returns,))
-        )
+        recipes.setdefault(method.name, Recipe(train, needs, (agent_artefact(method.name),)))
 
     for method in methods:
         add(method)
+        agent, returns = agent_artefact(method.name), returns_artefact(method.name)
+        recipes[returns] = Recipe(partial(_evaluation, method), (agent,), (returns,))
     return recipes
 
 
-def leading_to(artefact: str, recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
-    """Those among recipes that an artefact comes from, directly or not."""
-    wanted, found = {artefact}, {}
+def _evaluation(method: Method, problem: Problem, agents: Any) -> Staged[Any]:
+    return evaluate(problem, method, agents)
+
+
+def leading_to(artefacts: Iterable[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
+    """Those among recipes that artefacts come from, directly or not."""
+    wanted, found = {*artefacts}, {}
     for name, recipe in reversed(list(recipes.items())):
         if wanted & {*recipe.leaves}:
             wanted |= {*recipe.needs}

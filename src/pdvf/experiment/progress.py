@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from pdvf.experiment.events import Event, Listener
 
-SHARES = {"train": 10.0, "collect": 1.0, "embed": 4.0, "fit": 6.0}
+SHARES = {"train": 10.0, "collect": 1.0, "embed": 4.0, "fit": 6.0, "bound": 3.0}
 """Roughly how the time of a run divides among its phases."""
 METHOD, RETURNS = 4.0, 0.5
 """The same for the training of any other method, and for the episodes that are played with one."""

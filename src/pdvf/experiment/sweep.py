@@ -105,7 +105,7 @@ class Sweep:
     @cached_property
     def recipes(self) -> dict[str, Recipe]:
         """What a trial has to make: the method's returns and whatever they come from."""
-        return leading_to(returns_artefact(self.method.name), recipes_for([self.method]))
+        return leading_to([returns_artefact(self.method.name)], recipes_for([self.method]))
 
     def budget(self) -> str:
         """What it will take, in words."""

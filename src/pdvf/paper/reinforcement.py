@@ -26,14 +26,16 @@ class Ensemble(NamedTuple):
 
 @dataclass(frozen=True)
 class ReinforcementLearning:
-    """Trains `policy_seeds` policies in every environment; a stage ends with a checkpoint that is kept.
-
-    Policies of the test environments are trained in the same program, for the upper bound PPOenv alone: they share
-    no data with the others and leave in an artefact of their own, which only evaluation reads.
-    """
+    """Trains `policy_seeds` policies in every training environment; a stage ends with a checkpoint that is kept."""
 
     problem: Problem
-    name = "train"
+    test: bool = False
+    """In the test environments instead: see `upper_bound`."""
+
+    @property
+    def name(self) -> str:
+        """Of the phase."""
+        return "bound" if self.test else "train"
 
     @property
     def stages(self) -> int:
@@ -43,12 +45,15 @@ class ReinforcementLearning:
     @cached_property
     def contexts(self) -> np.ndarray:
         """Context [P, c] of each policy, environment by environment."""
-        return np.repeat(self.problem.everywhere, self.problem.config.policy_seeds, axis=0)
+        train = self.problem.contexts
+        own = self.problem.everywhere[len(train) :] if self.test else train
+        return np.repeat(own, self.problem.config.policy_seeds, axis=0)
 
     def start(self) -> Ensemble:
         """Untrained policies."""
         engine, options = self.problem.engine, self.problem.config.ppo
-        keys = jax.random.split(self.problem.key(Stream.POLICIES), self.contexts.shape[0])
+        before = len(self.problem.contexts) * self.problem.config.policy_seeds if self.test else 0
+        keys = jax.random.split(self.problem.key(Stream.POLICIES), before + self.contexts.shape[0])[before:]
         fresh = compiled(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
         state = fresh(self.contexts, keys)
         return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
@@ -58,11 +63,10 @@ class ReinforcementLearning:
         shuffle = jax.random.fold_in(self.problem.key(Stream.MINIBATCHES), stage)
         state, metrics = self._train(shuffle, (self.contexts, ensemble.state))
         kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), ensemble.kept, state.actor)
-        shaped = metrics.episode_return.reshape(self.problem.everywhere.shape[0], -1, metrics.std.shape[-1])
-        train = self.problem.contexts.shape[0]
+        shaped = metrics.episode_return.reshape(-1, self.problem.config.policy_seeds, metrics.std.shape[-1])
         summary = {
             "return_per_environment": jnp.nanmean(shaped[:, :, -5:], axis=(1, 2)),
-            "train_return": jnp.nanmean(shaped[:train, :, -5:]),
+            "train_return": jnp.nanmean(shaped[:, :, -5:]),
             "policy_loss": jnp.mean(metrics.policy_loss),
             "value_loss": jnp.mean(metrics.value_loss),
             "std": jnp.mean(metrics.std[:, -1]),
@@ -89,11 +93,12 @@ class ReinforcementLearning:
         return shard_over_devices(train)
 
     def finish(self, ensemble: Ensemble) -> dict[str, Actor]:
-        """`policies` [K, E, seeds, ...] of the training environments and `upper_bound` of the test environments."""
-        train = self.problem.contexts.shape[0]
-        shape = (self.problem.everywhere.shape[0], self.problem.config.policy_seeds)
-        kept = jax.tree.map(lambda x: x.reshape(x.shape[0], *shape, *x.shape[2:]), ensemble.kept)
-        return {
-            "policies": jax.tree.map(lambda x: x[:, :train], kept),
-            "upper_bound": jax.tree.map(lambda x: x[-1, train:], kept),
-        }
+        """`policies` [K, E, seeds, ...], or of `upper_bound` [E, seeds, ...] the finished ones."""
+        seeds = self.problem.config.policy_seeds
+        kept = jax.tree.map(lambda x: x.reshape(x.shape[0], -1, seeds, *x.shape[2:]), ensemble.kept)
+        return {"upper_bound": jax.tree.map(lambda x: x[-1], kept)} if self.test else {"policies": kept}
+
+
+def upper_bound(problem: Problem) -> ReinforcementLearning:
+    """Policies of the test environments, which only PPOenv and figures use: no other phase or method needs them."""
+    return ReinforcementLearning(problem, test=True)

@@ -32,6 +32,7 @@ PHASES = {
     "trajectories": "collection",
     "dynamics": "self-supervised learning",
     "adapter": "supervised learning",
+    "upper_bound": "reinforcement learning of PPOenv",
     "evaluation": "evaluation",
 }
 """The artefact in whose manifest each phase's metrics and seconds are found."""
@@ -67,7 +68,9 @@ class Run:
     @cached_property
     def numbers(self) -> np.ndarray:
         """Numbers [E] of all environments, those for training first."""
-        return self.evaluation["environments"].astype(int)
+        if self.has("environments"):
+            return self.evaluation["environments"].astype(int)
+        return np.array([*self._played("train"), *self._played("test")])
 
     @cached_property
     def made(self) -> Family | None:
@@ -101,7 +104,11 @@ class Run:
     @cached_property
     def is_test(self) -> np.ndarray:
         """Whether each environment [E] is for testing."""
-        return np.arange(len(self.numbers)) >= int(self.evaluation["train_count"])
+        train = int(self.evaluation["train_count"]) if self.has("train_count") else len(self._played("train"))
+        return np.arange(len(self.numbers)) >= train
+
+    def _played(self, split: str) -> list[int]:
+        return sorted({number for group in self.select(split) for number in group.environments})
 
     def select(self, split: str, protocol: str | None = None) -> list[Group]:
         """Groups of a split, the honest ones of a method before the others."""
@@ -157,10 +164,18 @@ class Run:
         return list(info.get("history") or [])
 
     def curves(self) -> np.ndarray | None:
-        """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended."""
-        parts = [_numbers("policies", "curve", s["curve"]) for s in self.stages("policies") if "curve" in s]
+        """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended.
+
+        E are the training environments, or all of them where PPOenv's policies were trained for as long.
+        """
+        train, test = self._curves("policies"), self._curves("upper_bound")
+        both = train is not None and test is not None and train.shape[1] == test.shape[1]
+        return np.concatenate([train, test]) if both else train
+
+    def _curves(self, artefact: str) -> np.ndarray | None:
+        parts = [_numbers(artefact, "curve", s["curve"]) for s in self.stages(artefact) if "curve" in s]
         if any(part.ndim != 2 or len(part) != len(parts[0]) for part in parts):
-            raise _odd_history("policies", "curve", "no row for each environment")
+            raise _odd_history(artefact, "curve", "no row for each environment")
         return np.concatenate(parts, axis=1) if sum(part.size for part in parts) else None
 
     def seconds(self) -> dict[str, float]:
@@ -228,9 +243,9 @@ def _read_environment(store: RunStore) -> dict[str, Any]:
 
 
 def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
-    """The arrays of the artefact `evaluation`, verified."""
+    """The arrays of the artefact `evaluation`, verified; none where it is not there, as in a run without PD-VF."""
     if not store.has("evaluation"):
-        raise _evaluate_first(store, "artefact 'evaluation'")
+        return {}
     arrays = store.load_arrays("evaluation")
     where = f"artefact 'evaluation' in {store.folder}"
     try:
