@@ -60,7 +60,6 @@ TINY = Config(
     ),
     evaluate=EvaluateOptions(episodes=2),
     baselines=BaselineOptions(
-        steps=64,
         clusters=2,
         meta_batch=2,
         meta_batches=2,

@@ -69,7 +69,7 @@ OPTIONS = Config(
     policy_seeds=2,
     model_seeds=2,
     ppo=PPOOptions(
-        steps=16 * 32 * 8,
+        steps=16 * 32 * 40,
         environments=16,
         rollout=32,
         epochs=6,
@@ -80,7 +80,6 @@ OPTIONS = Config(
     ),
     evaluate=EvaluateOptions(episodes=1),
     baselines=BaselineOptions(
-        steps=16 * 32 * 40,
         clusters=2,
         meta_batch=16,
         meta_batches=4,

@@ -49,6 +49,7 @@ def train(
     out: str | Path = "runs/latest",
     *,
     seed: int = 0,
+    budget: str = "paper",
     options: Mapping[str, Any] | None = None,
     on_stage: Listener = ignore,
 ) -> Run:
@@ -60,6 +61,7 @@ def train(
         preset: "smoke", "quick", "paper" or "best".
         out: folder of the run, made if it is not there.
         seed: of everything that is random.
+        budget: of methods that join: "paper" for the paper's steps a policy, "equal" for as many as all of PD-VF's.
         options: options that differ from the preset's, by dotted name: {"ppo.steps": 1_000_000}.
         on_stage: is called with an `Event` whenever a task begins, has finished a stage, or ends.
 
@@ -72,7 +74,7 @@ def train(
     """
     use_all_cores(recorded_cores(Path(out)))
     target = family if isinstance(family, str) else loading.give(family)
-    config = with_options(replace(make_preset(target, preset), seed=seed), options or {})
+    config = with_options(replace(make_preset(target, preset, budget), seed=seed), options or {})
     problem = Problem(config)
     assert problem.engine  # made, or it has raised: before the folder is
     run = Run(RunStore.create(out, to_dict(config), f"pdvf.train({target!r}, {preset!r}, seed={seed})"), on_stage)

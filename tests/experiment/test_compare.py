@@ -59,6 +59,9 @@ def run(tmp_path_factory) -> Path:
     file.write_text(example[1], encoding="utf-8")
     assert len(example[1].splitlines()) <= 60
     assert compare(folder, *CHEAP, str(file)) == 0
+    assert not RunStore.open(folder).has("evaluation")
+    assert "PD-VF" in (folder / "report.html").read_text(encoding="utf-8")
+    assert main(["evaluate", str(folder), "--quiet"]) == 0
     return folder
 
 
@@ -133,7 +136,7 @@ def test_bounds_alone_are_told_and_ask_for_test_environments():
 
 def test_methods_that_others_need_come_first():
     made = recipes_for(find_methods(["rma", "pd-vf", "oracle"]), ())
-    assert list(made) == [f"{kind}{name}" for name in ("oracle", "rma", "pd-vf") for kind in ("", "returns-")]
+    assert list(made) == ["oracle", "rma", "returns-rma", "pd-vf", "returns-pd-vf", "returns-oracle"]
     assert [method.name for method in find_methods([])] == list(METHODS)
 
 

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import pdvf.core.devices
 from pdvf.cli.main import main
+from pdvf.cli.shared import make_plan
 from pdvf.config import to_dict
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Follower, write_event
@@ -54,6 +56,11 @@ class Process:
         self.ended = True
 
 
+@pytest.fixture(autouse=True)
+def devices(monkeypatch):
+    monkeypatch.setattr(pdvf.core.devices, "use_all_cores", lambda devices=None: None)
+
+
 @pytest.fixture
 def store(tmp_path):
     return RunStore.create(tmp_path / "spaceship", to_dict(TINY), "pdvf")
@@ -86,9 +93,41 @@ def tiny_plan(store: RunStore, methods=CHOSEN) -> list[Task]:
 
 def test_a_method_that_another_needs_is_made_first(store):
     tasks = {task.name: task for task in plan(store, Problem(TINY), [METHODS["rma"]], ("train",))}
-    assert list(tasks) == ["train", "oracle", "returns-oracle", "rma", "returns-rma"]
-    assert tasks["rma"].needs == tasks["returns-oracle"].needs == tasks["oracle"].leaves == ("agent-oracle",)
+    assert list(tasks) == ["train", "oracle", "rma", "returns-rma"]  # nobody asked how Oracle plays
+    assert tasks["rma"].needs == tasks["oracle"].leaves == ("agent-oracle",)
     assert tasks["returns-rma"].needs == tasks["rma"].leaves == ("agent-rma",)
+
+
+PHASES_OF = {
+    "pd-vf-plus ppo-all": (),
+    "rma": (),
+    "best-single": ("train",),
+    "kmeans ppo-dyn no-agg-policy": ("train", "collect", "embed"),
+    "pd-vf nn": ("train", "collect", "embed", "fit"),
+    "ppo-env": ("train", "bound"),
+}
+
+
+@pytest.mark.parametrize("names", PHASES_OF)
+def test_a_comparison_makes_what_its_methods_rest_on(names, tmp_path):
+    tasks = make_plan(tmp_path / "run", TINY, "pdvf", methods=names.split())
+    trained = {"oracle"} if names == "rma" else set()
+    played = {f"returns-{name}" for name in names.split()}
+    assert {task.name for task in tasks} == {*PHASES_OF[names], *names.split(), *trained, *played, "returns", "report"}
+
+
+def test_a_comparison_of_everything_is_a_run_with_more_methods(tmp_path):
+    """The figures of `run` with the methods that it plays; `compare` has all methods."""
+    run, compare = (make_plan(tmp_path / "run", TINY, "pdvf", methods=methods) for methods in (None, ()))
+    assert {task.name for task in run} == {
+        *PHASES,
+        *(f"{kind}{name}" for name in ("pd-vf", "nn", "ppo-env") for kind in ("", "returns-")),
+        *("returns", "report"),
+    }
+    assert {task.name for task in compare} == {
+        *(task.name for task in run),
+        *(f"{kind}{name}" for name in METHODS for kind in ("", "returns-")),
+    }
 
 
 def test_every_need_is_left_by_an_earlier_task(store):
@@ -106,7 +145,7 @@ def test_everything_is_done_as_soon_as_it_can_be(store, started):
     assert processes.run(tasks, events.append, 3) == []
     names = [task.name for task in started[0]]
     assert sorted(names) == sorted(task.name for task in tasks)
-    assert names[:4] == ["train", "collect", "ppo-env", "ppo-all"]  # methods wait for phase 1, whatever they need
+    assert names[:4] == ["train", "collect", "bound", "ppo-all"]  # methods wait for phase 1, whatever they need
     assert names.index("rma") > names.index("oracle")
     assert names.index("fit") < names.index("nn") < names.index("returns-nn")
     assert names[-2:] == ["returns", "report"]  # one after the other
@@ -150,7 +189,7 @@ def test_a_task_that_fails_holds_up_only_what_needs_it(store, started):
     started[1].add("oracle")
     events: list[Event] = []
     undone = processes.run(tiny_plan(store), events.append, 2)
-    assert [task.name for task in undone] == ["oracle", "returns-oracle", "rma", "returns-rma", "returns", "report"]
+    assert [task.name for task in undone] == ["oracle", "rma", "returns-rma", "returns-oracle", "returns", "report"]
     assert store.has("returns-nn")
     (failure,) = (event for event in events if event.kind == "fail")
     assert words(failure) == f"oracle: failed after 0.0 s; out of memory (all of it: {store.folder}/logs/oracle.log)"

@@ -47,7 +47,7 @@ def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
     def forbidden(self, seed):
         raise AssertionError("a test environment was asked for")
 
-    words = ("--method", "ppo-all", "--option", "baselines.steps", "64", "96")
+    words = ("--method", "ppo-all", "--option", "ppo.steps", "64", "96")
     monkeypatch.setattr(Spaceship, "test", forbidden)
     assert sweep(tmp_path / "s", *words) == 0
     said = capsys.readouterr().out
@@ -55,7 +55,7 @@ def test_search_of_a_baseline(tmp_path, capsys, monkeypatch):
     assert said.startswith("budget: 2 trials of ppo-all; 160 environment steps")
     assert "held-out training environments 2" in said
     rows = table(tmp_path / "s")
-    assert [row["baselines.steps"] for row in rows] == ["64", "96"]
+    assert [row["ppo.steps"] for row in rows] == ["64", "96"]
     assert sum(row["best"] == "yes" for row in rows) == 1
     best = max(rows, key=lambda row: float(row["held_out_return"]))
     assert best["best"] == "yes"

@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from html import unescape
@@ -18,7 +19,7 @@ from pdvf import __version__
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
-from pdvf.reports import bars, paper, report, tables, write_report
+from pdvf.reports import bars, figures, paper, report, tables, write_report
 from pdvf.reports.data import read_run
 from pdvf.reports.page import render
 from pdvf.reports.statistics import difference, probability_of_improvement
@@ -158,12 +159,40 @@ def test_pyplot_stays_out():
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
-@pytest.mark.parametrize("missing", ["returns.csv", "artefacts/evaluation.json"])
-def test_before_evaluation(store, missing):
-    (store.folder / missing).unlink()
+def test_before_evaluation(store):
+    (store.folder / "returns.csv").unlink()
     with pytest.raises(RunError, match=r"run `pdvf evaluate .*run` first"):
         write_report(store)
     assert not (store.folder / "report.html").exists()
+
+
+def test_without_evaluation(store):
+    """A comparison of methods that need no phase of PD-VF."""
+    shutil.rmtree(store.folder / "artefacts")
+    path = store.folder / "returns.csv"
+    path.write_text(path.read_text().replace("pd-vf", "pd-vf-plus"))
+    write_report(store, {"pd-vf-plus": 77})
+    said = plain(page(store))
+    assert "15 training and 5 test environments" in said
+    assert " 77 " in said
+    assert "value function W" not in said
+    assert "Not shown, since the run has no data for it: Paths in the test environments; Embeddings" in said
+    drawn = {path.stem for path in (store.folder / "figures").glob("*.png")}
+    assert drawn == {"methods", "test_returns", "train_returns"}
+
+
+def test_curves_of_the_upper_bound(store):
+    """Since PPOenv's policies are a task of their own, their curves are in an artefact of their own."""
+    every = read_run(store).curves()
+    assert every is not None
+    split = {"policies": every[:15], "upper_bound": every[15:]}
+    for name, rows in split.items():
+        store.save(name, {"x": np.zeros(1)}, info={"history": [{"curve": rows[:, :60]}, {"curve": rows[:, 60:]}]})
+    np.testing.assert_array_equal(read_run(store).curves(), every)
+    assert figures.learning_curves(read_run(store)) is not None
+    store.remove("upper_bound")
+    np.testing.assert_array_equal(read_run(store).curves(), every[:15])
+    assert figures.learning_curves(read_run(store)) is not None
 
 
 def test_altered_evaluation(store):

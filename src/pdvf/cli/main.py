@@ -64,6 +64,7 @@ class First:
 
     words: tyro.conf.Positional[tuple[str, ...]] = ()
     preset: str = "quick"
+    budget: str = "paper"
     family: str | None = None
     out: Path | None = None
     quiet: bool = False
@@ -105,7 +106,7 @@ def parse(first: First, arguments: Sequence[str]) -> Command:
     for known, kind in COMMANDS.items():
         default: Any = tyro.MISSING_NONPROP
         if known == name and target and issubclass(kind, Run):
-            config = kind.defaults(target, first.preset, first.family)
+            config = kind.defaults(target, first.preset, first.budget, first.family)
             default = kind(family=tyro.MISSING, config=config, preset=first.preset)
         kinds.append(Annotated[kind, tyro.conf.subcommand(known, default=default)])
     return tyro.cli(

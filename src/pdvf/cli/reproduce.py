@@ -30,7 +30,9 @@ class Reproduce:
     out: Path = Path("runs/reproduction")
     """Folder of all runs; OUT/status.html says what is done. The same command goes on where it stopped."""
     methods: tuple[str, ...] = ()
-    """Methods to compare, as `pdvf list` names them; all for none."""
+    """Methods to compare, as `pdvf list` names them, and what they rest on; all for none."""
+    budget: Literal["paper", "equal"] = "paper"
+    """Environment steps of every method: the paper's for each policy, or for all of its policies as many as PD-VF's."""
     workers: int = 1
     """Parts made at the same time, each by a process of its own: one leaves most of a GPU idle. With NVIDIA's MPS
     running (`nvidia-cuda-mps-control -d`) they truly share it."""
@@ -65,7 +67,7 @@ class Reproduce:
             need("mujoco", "mujoco", "this reproduction")
         tasks: list[Task] = []
         for family in families:
-            config = replace(preset(family, self.preset), seed=self.seed)
+            config = replace(preset(family, self.preset, self.budget), seed=self.seed)
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
         status = reproduce.Status(self.out, tasks, self.workers)
         planned = [(task.store.folder.name, task.name) for task in tasks]

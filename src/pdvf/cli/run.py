@@ -27,12 +27,12 @@ class Run:
     """Show no progress."""
 
     @staticmethod
-    def defaults(target: str, preset: str, family: str | None) -> Any:
-        """The configuration that a family and a preset give."""
+    def defaults(target: str, preset: str, budget: str, family: str | None) -> Any:
+        """The configuration that a family, a preset and a budget give."""
         del family
         from pdvf.config.presets import preset as make_preset
 
-        return make_preset(target, preset)
+        return make_preset(target, preset, budget)
 
     def main(self, said: str) -> int:
         """All phases and the report."""

@@ -32,10 +32,10 @@ class Sweep(Run):
     """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
 
     @staticmethod
-    def defaults(target: str, preset: str, family: str | None) -> Any:
+    def defaults(target: str, preset: str, budget: str, family: str | None) -> Any:
         """The configuration to search around."""
         if not Path(target, "config.json").is_file():
-            return Run.defaults(target, preset, None)
+            return Run.defaults(target, preset, budget, None)
         from pdvf.config import from_dict
         from pdvf.experiment.store import RunStore
 

@@ -30,6 +30,8 @@ from pdvf.families import loading
 from pdvf.families.custom import CustomOptions
 from pdvf.families.registry import family_names, find_spec
 
+BUDGETS = ("paper", "equal")
+
 
 @dataclass(frozen=True)
 class Config:
@@ -45,6 +47,9 @@ class Config:
     """PPO policies trained in each environment."""
     model_seeds: int = 5
     """Models (autoencoders and value function) trained on the data of these policies."""
+    budget: Literal["paper", "equal"] = "paper"
+    """Environment steps of a policy that a method trains: `paper` for `ppo.steps`, as one of PD-VF's; with `equal` all
+    of a method's policies, of all seeds together, get what all of PD-VF's get."""
     engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
     """What simulates: native JAX, Python on the host, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an
     NVIDIA GPU."""
@@ -60,6 +65,7 @@ class Config:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
+        _require(self.budget in BUDGETS, "budget", self.budget, f"one of {', '.join(BUDGETS)}")
         if self.family in family_names():
             expected = type(find_spec(self.family).options())
             _require(

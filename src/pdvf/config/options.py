@@ -207,13 +207,16 @@ class EvaluateOptions:
 class BaselineOptions:
     """Baselines and ablations (section 4.3, appendices A.3 and C)."""
 
-    steps: int = 0
-    """Environment steps of each policy that a baseline trains; 0 for as many as `ppo.steps`."""
     environments: int = 0
-    """Copies of the environment that one policy of PPOall, PPOdyn, Kmeans or Oracle plays at once; 0 for as many as
-    `ppo.environments`. These methods train few policies: a GPU wants more copies of each than in phase 1."""
-    rollout: int = 0
+    """Copies of the environment that one policy of PPOall, PPOdyn, Kmeans, Oracle or PD-VF-plus plays at once; 0 for as
+    many as `ppo.environments`. These methods train few policies: a GPU wants more copies of each than in phase 1.
+    Where the budget gives a policy k times `ppo.steps`, it plays about k times as many copies."""
+    rollout: Fixed[int] = 0
     """Steps of each copy between two updates, also of MAML's; 0 for as many as `ppo.rollout`."""
+    epochs: Fixed[int] = 0
+    """Passes over the data of one update; 0 for as many as `ppo.epochs`."""
+    hidden: Fixed[int] = 0
+    """Width of the two hidden layers of actor and critic; 0 for that of `ppo.hidden`."""
     clusters: int = 5
     """K of Kmeans."""
     meta_batch: int = 20
@@ -236,7 +239,7 @@ class BaselineOptions:
     """RMA: gradient steps of the regression in each round."""
 
     def __post_init__(self) -> None:
-        as_ppo = ("steps", "environments", "rollout")
+        as_ppo = ("environments", "rollout", "epochs", "hidden")
         _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in as_ppo))
         for name in as_ppo:
             given = getattr(self, name)

@@ -116,8 +116,8 @@ class Sweep:
                 if name in PHASES:
                     made.setdefault(name, {})[self._deciding(config, name)] = config
                 elif name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma", "pd-vf-plus"):
-                    clusters = config.baselines.clusters if name == "kmeans" else 1
-                    steps += config.policy_seeds * clusters * (config.baselines.steps or config.ppo.steps)
+                    policies = config.policy_seeds * (config.baselines.clusters if name == "kmeans" else 1)
+                    steps += policies * HeldOut(config, held_out=self.held_out).policy_steps(policies)
         for config in made.get("train", {}).values():
             steps += len(HeldOut(config, held_out=self.held_out).contexts) * config.policy_seeds * config.ppo.steps
         parts += [f"{phase} {len(made[phase])} times" for phase in PHASES if phase in made]

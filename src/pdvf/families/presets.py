@@ -1,6 +1,7 @@
 """Presets that several families share, as options by dotted name; a family's own are in its own file.
 
-`paper` and `quick` are set on top of `common`, `best` on top of `paper`, `smoke` on top of `quick`.
+`paper` and `quick` are set on top of `common`, `best` on top of `paper`, `smoke` on top of `quick`; `equal` on top of
+each of them, where budgets are equal.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ MANY_COPIES: Options = {
 }
 """Baselines that train five policies at a time, for a simulator that takes hardly longer for thousands of copies."""
 
-FEW_BASELINE_STEPS: Options = {
-    "baselines.steps": 0,
+SMALL_BASELINES: Options = {
     "baselines.recurrent_environments": 16,
     "baselines.recurrent_rollout": 32,
     "baselines.estimation_rounds": 2,
@@ -84,12 +84,16 @@ SMOKE: Options = {
     "value.decoder_rounds": 1,
     "value.decoder_epochs": 2,
     "evaluate.episodes": 2,
-    **FEW_BASELINE_STEPS,
+    **SMALL_BASELINES,
     **SMALL_MODEL,
 }
 
 
-def mujoco(common: Options, paper: Options, best: Options, quick: Options) -> Presets:
+MANY_STEPS: Options = {"baselines.environments": 256, "baselines.rollout": 32, "baselines.epochs": 5}
+"""Baselines with millions of steps a policy, of which each need not be used as often."""
+
+
+def mujoco(common: Options, paper: Options, best: Options, quick: Options, equal: Options | None = None) -> Presets:
     """As many samples as the paper's, in larger batches from more copies of the environment: a GPU wants many.
 
     Episodes are long and dear, so fewer of them are collected and fewer embeddings are scored than the paper's.
@@ -110,6 +114,7 @@ def mujoco(common: Options, paper: Options, best: Options, quick: Options) -> Pr
         "best": best,
         "quick": QUICK | quick,
         "smoke": SMOKE | {"environment.horizon": 32, "collect.steps": 16},
+        "equal": MANY_STEPS | (equal or {}),
     }
 
 

@@ -8,7 +8,7 @@ training alone needs, is told the code instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -90,6 +90,11 @@ class AdaptiveTraining:
     def _streams(self) -> int:
         return learning.streams_for(self.problem.config.plus.rows, self.problem.engine.family.horizon)
 
+    @property
+    def gathered(self) -> int:
+        """Steps of a seed from which a stage learns its model; a pair is two."""
+        return self._streams * self.problem.engine.family.horizon * (2 if self._paired else 1)
+
     def _tasks(self, model: DynamicsModel, share: Array) -> BeliefTasks:
         return BeliefTasks(self.problem.engine, jnp.asarray(self.problem.contexts), model, share)
 
@@ -127,7 +132,7 @@ class AdaptiveTraining:
         share = self.problem.config.plus.synthesised * trust * self._paired
         policy, metrics = self._train(shuffle, (model, share, state.policy))
         batch = self.options.environments * self.options.rollout
-        steps = self.options.updates_per_checkpoint * batch + rows.first[0].size * (2 if self._paired else 1)
+        steps = self.options.updates_per_checkpoint * batch + self.gathered
         return TrainingState(model, share, policy), {
             "train_return": jnp.nanmean(metrics.episode_return[:, -5:]),
             "model_loss": jnp.mean(loss),
@@ -174,7 +179,9 @@ class AdaptiveTraining:
 def train_plus(problem: Problem, inputs: Inputs, key: Array) -> AdaptiveTraining:
     """A model and a policy for every seed."""
     del inputs
-    return AdaptiveTraining(problem, key, method_ppo(problem))
+    training = AdaptiveTraining(problem, key, problem.config.ppo)
+    spent = training.stages * training.gathered
+    return replace(training, options=method_ppo(problem, problem.config.policy_seeds, spent))
 
 
 PD_VF_PLUS = Method(NAME, "one policy under a belief, trained in a completed family (ours)", train_plus)

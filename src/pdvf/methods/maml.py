@@ -157,7 +157,7 @@ def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """Meta-training on all training environments."""
     del inputs
     seeds, given = problem.config.policy_seeds, problem.config.baselines
-    options = method_ppo(problem, environments=given.meta_batch, minibatches=given.meta_batches)
+    options = method_ppo(problem, seeds, environments=given.meta_batch, minibatches=given.meta_batches)
 
     def assemble(actor: Any) -> MetaAgent:
         return MetaAgent(actor, problem.engine.family.probe_steps)

@@ -6,6 +6,7 @@ learning phase, seen through `engines.wrappers.MultiTask`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,17 +30,41 @@ from pdvf.paper.prober import Body
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, make_actor_critic
 
+UPDATES = 300
+"""About the fewest that a policy makes which plays more copies because it has more steps."""
+MINIBATCHES = 32
+"""About the most into which the data of an update is divided because it is more."""
 PROBES = 32
 """Noisy probing episodes in each training environment, from which z_d is inferred while PPOdyn and Kmeans learn."""
 
 
-def method_ppo(problem: Problem, **sizes: int) -> PPOOptions:
-    """PPO's options with sizes of a method's own, for the steps that a baseline gets: an update a stage at least."""
+def method_ppo(problem: Problem, policies: int, spent: int = 0, **sizes: int) -> PPOOptions:
+    """PPO's options for each of a method's policies, with sizes of its own: at least an update a stage.
+
+    Where the budget gives a policy more steps than one of phase 1 has, it plays more copies at once, in place of
+    making more updates: a power of two as many, and minibatches of its data likewise.
+
+    Args:
+        problem: says what there is to spend.
+        policies: of all seeds together.
+        spent: steps for each policy that equal budgets have to pay for besides.
+        sizes: those in which the method differs from PPOall.
+    """
     ppo, given = problem.config.ppo, problem.config.baselines
-    usual = {"environments": given.environments or ppo.environments, "rollout": given.rollout or ppo.rollout}
-    sizes = usual | sizes
-    steps = max(given.steps or ppo.steps, sizes["environments"] * sizes["rollout"] * ppo.checkpoints)
-    return replace(ppo, steps=steps, **sizes)
+    usual = {
+        name: getattr(given, name) or getattr(ppo, name) for name in ("environments", "rollout", "epochs", "hidden")
+    }
+    sizes = {"minibatches": ppo.minibatches} | usual | sizes
+    steps, batch = problem.policy_steps(policies, spent), sizes["environments"] * sizes["rollout"]
+    more = _power_of_two(min(steps / ppo.steps, steps / (batch * UPDATES)))
+    sizes["environments"] *= more
+    sizes["minibatches"] *= min(more, _power_of_two(MINIBATCHES / sizes["minibatches"]))
+    return replace(ppo, steps=max(steps, more * batch * ppo.checkpoints), **sizes)
+
+
+def _power_of_two(x: float) -> int:
+    """The nearest to x, 1 at least."""
+    return 2 ** max(round(math.log2(x)), 0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +165,7 @@ def train_ppo_all(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         problem,
         "ppo-all",
         key,
-        method_ppo(problem),
+        method_ppo(problem, seeds),
         uniform(problem, seeds),
         no_features(problem, seeds),
         Unconditioned,
@@ -234,7 +259,7 @@ def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         problem,
         "ppo-dyn",
         train_key,
-        method_ppo(problem),
+        method_ppo(problem, seeds),
         uniform(problem, seeds),
         features,
         lambda actor: DynamicsConditioned(actor, body),
@@ -255,7 +280,8 @@ def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
 
     flat = weights.reshape(seeds * count, -1)
     features = no_features(problem, seeds * count)
-    return TaskPPO(problem, "kmeans", train_key, method_ppo(problem), flat, features, assemble)
+    options = method_ppo(problem, seeds * count)
+    return TaskPPO(problem, "kmeans", train_key, options, flat, features, assemble)
 
 
 def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
@@ -339,7 +365,7 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         return ContextConditioned(actor, family.context_names, *rows)
 
     given = jnp.tile(features[None, :, None], (seeds, 1, 1, 1))
-    return TaskPPO(problem, "oracle", key, method_ppo(problem), uniform(problem, seeds), given, assemble)
+    return TaskPPO(problem, "oracle", key, method_ppo(problem, seeds), uniform(problem, seeds), given, assemble)
 
 
 PPO_ALL = Method("ppo-all", "one PPO policy for all training environments", train_ppo_all)

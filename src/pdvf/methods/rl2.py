@@ -30,6 +30,7 @@ def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     seeds, given = problem.config.policy_seeds, problem.config.baselines
     options = method_ppo(
         problem,
+        seeds,
         environments=given.recurrent_environments,
         rollout=given.recurrent_rollout,
         minibatches=given.recurrent_minibatches,

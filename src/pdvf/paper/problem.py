@@ -66,6 +66,16 @@ class Problem:
         """Contexts that methods are evaluated in, those for training first."""
         return self.everywhere
 
+    def policy_steps(self, policies: int, spent: int = 0) -> int:
+        """Environment steps of PPO for each of the policies of a method's seeds together.
+
+        With equal budgets they share what all policies of phase 1 cost, less what each has `spent` besides.
+        """
+        each = self.config.ppo.steps
+        if self.config.budget == "paper":
+            return each
+        return max(len(self.contexts) * self.config.policy_seeds * each // policies - spent, 1)
+
     def key(self, stream: Stream) -> Array:
         """The random key of a stream."""
         return jax.random.fold_in(jax.random.key(self.config.seed), stream)

@@ -15,7 +15,7 @@ import numpy as np
 from tyro.conf import Fixed
 
 from pdvf.core.validation import episode, require
-from pdvf.families.ant import MANY_ANTS, Ant, AntOptions
+from pdvf.families.ant import MANY_ANTS, WIDE, Ant, AntOptions
 from pdvf.families.base import MjSpec, Split
 from pdvf.families.presets import mujoco
 from pdvf.families.registry import FamilySpec
@@ -90,5 +90,6 @@ FAMILY = FamilySpec(
         paper={},
         best={},
         quick={},
+        equal=WIDE,
     ),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from tyro.conf import Fixed
 
 from pdvf.core.validation import circle, positive, require
-from pdvf.families.ant import MANY_ANTS, Ant, AntOptions
+from pdvf.families.ant import MANY_ANTS, WIDE, Ant, AntOptions
 from pdvf.families.base import MjSpec
 from pdvf.families.circle import CircleOptions, OnCircle, wind
 from pdvf.families.presets import mujoco
@@ -72,5 +72,6 @@ FAMILY = FamilySpec(
         paper={},
         best={},
         quick={},
+        equal=WIDE,
     ),
 )

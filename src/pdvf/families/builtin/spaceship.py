@@ -23,7 +23,7 @@ from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.base import Timed
 from pdvf.families.circle import CircleOptions, OnCircle
-from pdvf.families.presets import FEW_BASELINE_STEPS, SMALL_MODEL
+from pdvf.families.presets import SMALL_BASELINES, SMALL_MODEL
 from pdvf.families.registry import FamilySpec
 
 INK, MUTED, FIELD = "#1f2328", "#6a737d", "#c3c9cf"
@@ -215,7 +215,6 @@ FAMILY = FamilySpec(
             "value.batch": 512,
             "value.decoder_rounds": 4,
             "value.decoder_epochs": 80,
-            "baselines.steps": 655_360,
         },
         "smoke": {
             "ppo.steps": 16_384,
@@ -234,8 +233,9 @@ FAMILY = FamilySpec(
             "value.decoder_rounds": 1,
             "value.decoder_epochs": 5,
             "evaluate.episodes": 2,
-            **FEW_BASELINE_STEPS,
+            **SMALL_BASELINES,
             **SMALL_MODEL,
         },
+        "equal": {"baselines.environments": 64, "baselines.rollout": 50},  # whole episodes
     },
 )
