@@ -189,7 +189,7 @@ def test_a_task_that_fails_holds_up_only_what_needs_it(store, started):
     started[1].add("oracle")
     events: list[Event] = []
     undone = processes.run(tiny_plan(store), events.append, 2)
-    assert [task.name for task in undone] == ["oracle", "rma", "returns-rma", "returns-oracle", "returns", "report"]
+    assert [task.name for task in undone] == ["oracle", "returns-oracle", "rma", "returns-rma", "returns", "report"]
     assert store.has("returns-nn")
     (failure,) = (event for event in events if event.kind == "fail")
     assert words(failure) == f"oracle: failed after 0.0 s; out of memory (all of it: {store.folder}/logs/oracle.log)"

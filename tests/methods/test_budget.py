@@ -10,7 +10,7 @@ import pytest
 
 from pdvf.config import Config, ConfigError, from_dict, to_dict
 from pdvf.config.presets import preset
-from pdvf.methods import METHODS
+from pdvf.methods import METHODS, Training
 from pdvf.methods.adaptive import AdaptiveTraining
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
 from pdvf.paper.pipeline import Problem
@@ -29,11 +29,11 @@ def problem_of(config: Config) -> Problem:
     return problem
 
 
-def spent(training: TaskPPO | AdaptiveTraining, seeds: int) -> int:
+def spent(training: Training, seeds: int) -> int:
     """Environment steps of a whole training."""
-    options, more = training.options, 0
-    if isinstance(training, AdaptiveTraining):
-        more = training.stages * training.gathered
+    assert isinstance(training, TaskPPO | AdaptiveTraining)
+    options = training.options
+    more = training.stages * training.gathered if isinstance(training, AdaptiveTraining) else 0
     updates = options.checkpoints * options.updates_per_checkpoint
     return seeds * (updates * options.environments * options.rollout + more)
 
@@ -50,6 +50,7 @@ def test_equal_budgets_are_used_up_and_not_exceeded(name):
 @pytest.mark.parametrize("name", FREE)
 def test_the_papers_budget_is_the_same_for_every_policy(name):
     training = METHODS[name].train(ToyProblem(), {}, jax.random.key(0))
+    assert isinstance(training, TaskPPO | AdaptiveTraining)
     assert 0.9 * OPTIONS.ppo.steps < training.options.steps <= OPTIONS.ppo.steps
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pdvf.families.base import Family
 
 Presets = Mapping[str, Mapping[str, Any]]
-"""Options by dotted name that `common`, `paper`, `best`, `quick`, `smoke` and `equal` set; see `pdvf.config.presets`."""
+"""Options by dotted name that `common`, `paper`, `best`, `quick`, `smoke`, `equal` set; see `pdvf.config.presets`."""
 
 
 class FamilySpec(NamedTuple):

@@ -169,8 +169,9 @@ class Run:
         E are the training environments, or all of them where PPOenv's policies were trained for as long.
         """
         train, test = self._curves("policies"), self._curves("upper_bound")
-        both = train is not None and test is not None and train.shape[1] == test.shape[1]
-        return np.concatenate([train, test]) if both else train
+        if train is None or test is None or train.shape[1] != test.shape[1]:
+            return train
+        return np.concatenate([train, test])
 
     def _curves(self, artefact: str) -> np.ndarray | None:
         parts = [_numbers(artefact, "curve", s["curve"]) for s in self.stages(artefact) if "curve" in s]
