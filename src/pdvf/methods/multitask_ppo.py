@@ -32,7 +32,7 @@ from pdvf.rl.networks import Actor, make_actor_critic
 
 UPDATES = 300
 """About the fewest that a policy makes which plays more copies because it has more steps."""
-MINIBATCHES = 32
+MINIBATCHES = 128
 """About the most into which the data of an update is divided because it is more."""
 PROBES = 32
 """Noisy probing episodes in each training environment, from which z_d is inferred while PPOdyn and Kmeans learn."""
