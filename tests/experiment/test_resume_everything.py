@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from pdvf.config import to_dict
-from pdvf.core.devices import compiled
 from pdvf.experiment.comparison import method_key
-from pdvf.experiment.plan import find_task, plan
+from pdvf.experiment.plan import find_task, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, agent_artefact
-from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
-from tiny import TINY, relaxed
+from pdvf.paper.pipeline import PHASES, Problem, skeleton
+from tiny import TINY, random_run, relaxed
 
 PROBLEM = Problem(TINY)
 
@@ -36,27 +30,9 @@ def checks() -> Iterator[None]:
         yield
 
 
-def untrained(folder: Path, shapes: dict[str, Any]) -> RunStore:
-    """A run whose phases left random numbers: what they learned does not matter here."""
-    store, rng = RunStore.create(folder, to_dict(TINY), "test"), np.random.default_rng(0)
-    for name in (leaf for phase in PHASES.values() for leaf in phase.leaves if leaf != "evaluation"):
-        store.save(name, jax.tree.map(lambda x: _random(x, rng), shapes[name]))
-    return store
-
-
-def _random(x: Any, rng: np.random.Generator) -> jax.Array:
-    numbers = 0.4 * rng.normal(size=x.shape) + 0.2
-    return jnp.asarray(numbers > 0 if x.dtype == bool else numbers, x.dtype)
-
-
-@cache
-def shapes() -> dict[str, Any]:
-    return artefact_shapes(PROBLEM)
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> RunStore:
-    return untrained(tmp_path_factory.mktemp("untrained") / "run", shapes())
+    return random_run(tmp_path_factory.mktemp("untrained") / "run")
 
 
 def in_two_goes(store: RunStore, make: Callable[[], None], stages: str, patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +73,7 @@ def test_phase(name, store, monkeypatch):
     def make() -> None:
         find_task(store, PROBLEM, name).run(ignore)
 
-    random = {leaf: store.load(leaf, shapes()[leaf]) for leaf in leaves}
+    random = {leaf: store.load(leaf, skeleton(PROBLEM, leaf)) for leaf in leaves}
     for leaf in leaves:
         store.remove(leaf)
     in_two_goes(store, make, name, monkeypatch)
@@ -114,8 +90,17 @@ SEVERAL_STAGES = ("rl2", "maml", "ppo-dyn", "ppo-all", "kmeans", "no-agg-policy"
 def test_no_other_method_can_be_stopped_in_between(store):
     others = [method for name, method in METHODS.items() if name not in SEVERAL_STAGES]
     for method in others:
-        inputs = {needed: store.load(needed, shapes()[needed]) for needed in method.needs}
-        assert method.train(PROBLEM, inputs, method_key(PROBLEM, method)).stages == 1
+        inputs = {needed: store.load(needed, skeleton(PROBLEM, needed)) for needed in method.needs}
+        training = method.train(PROBLEM, inputs, method_key(PROBLEM, method))
+        assert training.stages == 1
+        made, _ = training.advance(training.start(), 0)
+        assert alike(made[agent_artefact(method.name)], jax.eval_shape(lambda m=method: m.skeleton(PROBLEM)))
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two pytrees have the same structure, shapes and types."""
+    same = jax.tree.map(lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype), a, b)
+    return all(jax.tree.leaves(same))
 
 
 @pytest.mark.parametrize("name", SEVERAL_STAGES)
@@ -134,13 +119,4 @@ def test_method(name, store, monkeypatch):
     made = removed(store, (agent,))
     make()
     assert bits(store, (agent,)) == made
-
-
-def test_a_program_with_compiler_options_inside_a_trace():
-    # A phase's state is described by tracing its start, which may call such a program with numbers at hand.
-    program, numbers = compiled(lambda x: x + 1.0), jnp.arange(3.0)
-    jax.config.update("jax_disable_most_optimizations", False)  # as users have it
-    try:
-        assert jax.eval_shape(lambda: program(numbers)).shape == (3,)
-    finally:
-        jax.config.update("jax_disable_most_optimizations", True)
+    store.load(agent, skeleton(PROBLEM, agent, recipes_for([METHODS[name]])))  # or it raises

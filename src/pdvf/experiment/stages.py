@@ -93,7 +93,7 @@ def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, 
     if latest is None:
         return 0, [], 0.0, _strong(phase.start())
     done, name = latest
-    state = store.load(name, jax.eval_shape(phase.start))
+    state = store.load(name, phase.start())
     info = store.info(name)
     return done, list(info.get("history") or ()), float(info.get("seconds") or 0.0), state
 

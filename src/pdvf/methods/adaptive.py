@@ -23,8 +23,8 @@ from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import settable
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, agent_artefact
-from pdvf.methods.multitask_ppo import method_ppo
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, agent_artefact
+from pdvf.methods.multitask_ppo import method_ppo, one_a_seed
 from pdvf.paper.pipeline import Problem
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, make_partial_views
@@ -177,4 +177,10 @@ def train_plus(problem: Problem, inputs: Inputs, key: Array) -> AdaptiveTraining
     return AdaptiveTraining(problem, key, method_ppo(problem))
 
 
-PD_VF_PLUS = Method(NAME, "one policy under a belief, trained in a completed family (ours)", train_plus)
+PD_VF_PLUS = Method(
+    NAME,
+    "one policy under a belief, trained in a completed family (ours)",
+    train_plus,
+    policies=one_a_seed,
+    look=Look("PD-VF-plus*", "#003f73", 13),
+)

@@ -16,13 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.config import PPOOptions
+from pdvf.config import Config, PPOOptions
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import Engine
 from pdvf.engines.wrappers import MultiTask
 from pdvf.families.base import Family
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Transitions, agent_artefact
+from pdvf.paper import untrained
 from pdvf.paper.adapter import nearest
 from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy
 from pdvf.paper.prober import Body
@@ -244,7 +245,7 @@ def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
 def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """K policies a seed, each for the environments of one cluster of mean embeddings."""
     seeds = problem.config.policy_seeds
-    count = min(problem.config.baselines.clusters, problem.contexts.shape[0])
+    count = _clusters(problem)
     probe_key, train_key = jax.random.split(key)
     body = bodies(problem, inputs)
     centres, members = cluster(jnp.mean(probed_embeddings(problem, body, probe_key), axis=2), count)
@@ -258,28 +259,38 @@ def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     return TaskPPO(problem, "kmeans", train_key, method_ppo(problem), flat, features, assemble)
 
 
+def untrained_ppo_dyn(problem: Problem) -> DynamicsConditioned:
+    """Agents [S, ...] of PPOdyn's shapes."""
+    seeds = problem.config.policy_seeds
+    actors = untrained.actors(problem, seeds, extra=problem.config.dynamics.embedding)
+    return DynamicsConditioned(actors, untrained.bodies(problem, seeds))
+
+
+def untrained_kmeans(problem: Problem) -> NearestPolicy:
+    """Agents [S, ...] of Kmeans' shapes."""
+    seeds, count = problem.config.policy_seeds, _clusters(problem)
+    centres = jnp.zeros((seeds, count, problem.config.dynamics.embedding))
+    return NearestPolicy(untrained.actors(problem, seeds, count), centres, untrained.bodies(problem, seeds))
+
+
+def _clusters(problem: Problem) -> int:
+    return min(problem.config.baselines.clusters, problem.contexts.shape[0])
+
+
 def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
     """Centres [S, K, d] of the clusters of embeddings [S, E, d], and 1 where an environment is in one [S, K, E]."""
     seeds, environments, size = embeddings.shape
+    from sklearn.cluster import KMeans  # slow to import, and few runs need it
+    from threadpoolctl import threadpool_limits
 
-    def fit(points: Any) -> tuple[np.ndarray, np.ndarray]:
-        from sklearn.cluster import KMeans  # slow to import, and few runs need it
-        from threadpoolctl import threadpool_limits
-
-        centres = np.zeros((seeds, count, size), np.float32)
-        members = np.zeros((seeds, count, environments), np.float32)
-        for s, own in enumerate(np.asarray(points, np.float64)):
-            with threadpool_limits(1):
-                found = KMeans(count, n_init=10, random_state=0).fit(own)  # pyright: ignore[reportArgumentType]
-            centres[s] = found.cluster_centers_
-            members[s, found.labels_, np.arange(environments)] = 1.0
-        return centres, members
-
-    shapes = (
-        jax.ShapeDtypeStruct((seeds, count, size), jnp.float32),
-        jax.ShapeDtypeStruct((seeds, count, environments), jnp.float32),
-    )
-    return jax.pure_callback(fit, shapes, embeddings)
+    centres = np.zeros((seeds, count, size), np.float32)
+    members = np.zeros((seeds, count, environments), np.float32)
+    for s, own in enumerate(np.asarray(embeddings, np.float64)):
+        with threadpool_limits(1):
+            found = KMeans(count, n_init=10, random_state=0).fit(own)  # pyright: ignore[reportArgumentType]
+        centres[s] = found.cluster_centers_
+        members[s, found.labels_, np.arange(environments)] = 1.0
+    return jnp.asarray(centres), jnp.asarray(members)
 
 
 # Oracle
@@ -342,8 +353,42 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     return TaskPPO(problem, "oracle", key, method_ppo(problem), uniform(problem, seeds), given, assemble)
 
 
-PPO_ALL = Method("ppo-all", "one PPO policy for all training environments", train_ppo_all)
+def one_a_seed(config: Config) -> int:
+    """Policies of a method that trains one for each seed."""
+    return config.policy_seeds
+
+
 _EMBEDDED = ("policies", "dynamics", "policy")
-PPO_DYN = Method("ppo-dyn", "one PPO policy conditioned on z_d", train_ppo_dyn, _EMBEDDED)
-KMEANS = Method("kmeans", "one PPO policy for each cluster of z_d (ablation)", train_kmeans, _EMBEDDED)
-ORACLE = Method("oracle", "one PPO policy that is told the true context (ours)", train_oracle, privileged=True)
+KMEANS = Method(
+    "kmeans",
+    "one PPO policy for each cluster of z_d (ablation)",
+    train_kmeans,
+    _EMBEDDED,
+    untrained_kmeans,
+    policies=lambda config: config.policy_seeds * config.baselines.clusters,
+    look=Look("Kmeans", "#cc79a7", 3, (5,)),
+)
+PPO_DYN = Method(
+    "ppo-dyn",
+    "one PPO policy conditioned on z_d",
+    train_ppo_dyn,
+    _EMBEDDED,
+    untrained_ppo_dyn,
+    policies=one_a_seed,
+    look=Look("PPOdyn", "#882255", 6),
+)
+PPO_ALL = Method(
+    "ppo-all",
+    "one PPO policy for all training environments",
+    train_ppo_all,
+    policies=one_a_seed,
+    look=Look("PPOall", "#b8a800", 7),
+)
+ORACLE = Method(
+    "oracle",
+    "one PPO policy that is told the true context (ours)",
+    train_oracle,
+    privileged=True,
+    policies=one_a_seed,
+    look=Look("Oracle*", "#333333", 10),
+)

@@ -14,11 +14,11 @@ the same result. No phase knows files; `experiment` saves, `cli` shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 
+from pdvf.paper import untrained
 from pdvf.paper.evaluation import AXES as AXES
 from pdvf.paper.evaluation import evaluation
 from pdvf.paper.probe import best_policy as best_policy
@@ -31,45 +31,33 @@ from pdvf.paper.reinforcement import ReinforcementLearning
 from pdvf.paper.selfsupervised import SelfSupervised, collection
 from pdvf.paper.supervised import Supervised
 
+Make = Callable[[Problem], Any]
+
 
 class Recipe(NamedTuple):
     """How a phase is made from a problem and the artefacts it needs, and what it leaves."""
 
     make: Callable[..., Any]
     needs: tuple[str, ...]
-    leaves: tuple[str, ...]
+    leaves: Mapping[str, Make | None]
+    """Artefacts by name, each with what makes an untrained one; none for those that are only read array by array."""
 
 
 PHASES: dict[str, Recipe] = {
-    "train": Recipe(ReinforcementLearning, (), ("policies", "upper_bound")),
-    "collect": Recipe(collection, ("policies",), ("trajectories",)),
-    "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
-    "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
-    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), ("evaluation",)),
+    "train": Recipe(ReinforcementLearning, (), {"policies": untrained.policies, "upper_bound": untrained.upper_bound}),
+    "collect": Recipe(collection, ("policies",), {"trajectories": untrained.trajectories}),
+    "embed": Recipe(SelfSupervised, ("trajectories",), {"dynamics": untrained.dynamics, "policy": untrained.policy}),
+    "fit": Recipe(
+        Supervised,
+        ("policies", "trajectories", "dynamics", "policy"),
+        {"adapter": untrained.adapter, "initial_adapter": untrained.initial_adapter},
+    ),
+    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), {"evaluation": None}),
 }
 
 
-class ArtefactShapes(dict[str, Any]):
-    """Structure, shapes and types of artefacts by name, worked out without computing any, and only when asked for."""
-
-    def __init__(self, problem: Problem, recipes: Mapping[str, Recipe]) -> None:
-        super().__init__()
-        self._problem = problem
-        self._makers = {leaf: recipe for recipe in recipes.values() for leaf in recipe.leaves}
-
-    def __missing__(self, name: str) -> Any:
-        recipe = self._makers[name]
-
-        def outputs(inputs: tuple[Any, ...]) -> dict[str, Any]:
-            phase = recipe.make(self._problem, *inputs)
-            state = phase.advance(phase.start(), 0)[0] if phase.stages == 1 else phase.start()
-            return phase.finish(state)
-
-        self.update(jax.eval_shape(outputs, tuple(self[needed] for needed in recipe.needs)))
-        return self[name]
-
-
-@cache
-def artefact_shapes(problem: Problem) -> ArtefactShapes:
-    """The shapes of the artefacts of all phases, by name."""
-    return ArtefactShapes(problem, PHASES)
+def skeleton(problem: Problem, artefact: str, recipes: Mapping[str, Recipe] = PHASES) -> Any:
+    """Structure, shapes and types of an artefact, from the configuration alone."""
+    (make,) = (recipe.leaves[artefact] for recipe in recipes.values() if artefact in recipe.leaves)
+    assert make is not None
+    return jax.eval_shape(lambda: make(problem))
