@@ -138,14 +138,12 @@ def adaptation_latency(repeats: int = 300) -> float:
     import jax
     import numpy as np
 
-    from pdvf.paper.adapter import closed_form
-
     adapter, _ = random_adapter()
 
     @jax.jit
     def adapt(adapter, s0, action, s1):
         z_d = adapter.body.dynamics.encode(s0[None], action[None], s1[None], jax.numpy.ones(1, bool))
-        z_pi, _ = closed_form(adapter, s0, z_d)
+        z_pi, _ = adapter.choose(s0, z_d)
         return adapter.body.decoder(s1, z_pi)
 
     s0, action, s1 = (np.asarray(x, np.float32) for x in ((2.5, 0.2), (0.1, 1.0), (2.51, 0.33)))

@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import tyro.conf
 
@@ -45,9 +45,9 @@ class Config:
     """PPO policies trained in each environment."""
     model_seeds: int = 5
     """Models (autoencoders and value function) trained on the data of these policies."""
-    engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
-    """What simulates: native JAX, Python on the host, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an
-    NVIDIA GPU."""
+    engine: str = "auto"
+    """What simulates: native (JAX), host (Python), c (MuJoCo), mjx (MuJoCo in JAX, a reference), warp (the same on an
+    NVIDIA GPU), or auto for what suits the family and the machine."""
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))

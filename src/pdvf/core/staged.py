@@ -52,7 +52,6 @@ class OneStage:
 
     def advance(self, state: Any, stage: int) -> tuple[Any, Mapping[str, Any]]:
         """Makes everything."""
-        del state, stage
         return self.make()
 
     def finish(self, state: Any) -> Mapping[str, Any]:

@@ -123,7 +123,6 @@ class MultiTask:
 
     def step(self, contexts: Array, states: MultiTaskState, actions: Array) -> tuple[MultiTaskState, Outcome]:
         """One step of each episode in the environment it is in."""
-        del contexts
         inner, outcome = self.inner.step(states.context, states.inner, actions)
         wide = jnp.concatenate([outcome.observation, states.feature], axis=-1)
         return states._replace(inner=inner), outcome._replace(observation=wide)

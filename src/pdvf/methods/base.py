@@ -52,7 +52,6 @@ class KeepsMemory(eqx.Module):
 
     def adapt(self, memory: Memory, transitions: Transitions) -> Memory:
         """Keeps the memory as it is."""
-        del transitions
         return memory
 
 

@@ -38,13 +38,11 @@ class ValueFunction(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
         """Keeps the initial state."""
-        del hidden
         size = self.adapter.train_z_pi.shape[-1]
         return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
 
     def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
         """The probe policy at first, then the decoded one."""
-        del feedback
         body = self.adapter.body
         own = body.decoder(observation, memory.z_pi)
         return jnp.where(memory.chosen, own, body.probe(observation)), memory
@@ -68,7 +66,6 @@ def value_agents(adapter: Adapter, select: Select = closed_form) -> ValueFunctio
 
 def train_pd_vf(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phases 1 to 3 did."""
-    del problem, key
     return AtOnce("pd-vf", lambda: value_agents(inputs["adapter"]))
 
 
@@ -79,7 +76,6 @@ _SUPERVISED = ("policies", "trajectories", "dynamics", "policy")
 
 def train_no_agg_value(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: W as phase 3 had it before aggregation; the decoder is the run's own, with aggregation."""
-    del problem, key
     return AtOnce("no-agg-value", lambda: value_agents(inputs["initial_adapter"]))
 
 
@@ -110,7 +106,6 @@ class Refit:
 
 def train_no_agg_policy(problem: Problem, inputs: Inputs, key: Array) -> Refit:
     """The decoder as the autoencoder left it, then W with aggregation."""
-    del key
     config = replace(problem.config, value=replace(problem.config.value, decoder_rounds=0))
     artefacts = (inputs[needed] for needed in _SUPERVISED)
     return Refit("no-agg-policy", Supervised(replace(problem, config=config), *artefacts))
@@ -155,7 +150,6 @@ def untrained_nn(problem: Problem) -> NearestPolicy:
 
 def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phase 1 did."""
-    del key
     seeds = problem.config.model_seeds
 
     def make() -> Unconditioned:
@@ -175,19 +169,16 @@ class OwnPolicy(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """The environment it is told."""
-        del observation
         assert hidden is not None
         return hidden.environment
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The mean of that environment's policy."""
-        del feedback
         return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
 
 
 def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phase 1 did, in the test environments too."""
-    del problem, key
 
     def make() -> OwnPolicy:
         def join(kept: Array, bound: Array) -> Array:

@@ -48,9 +48,17 @@ class Adapter(eqx.Module):
 
     def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
         """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]."""
-        return self.units(z_d).unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
+        return self._units(z_d).unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
 
-    def units(self, z_d: Array) -> ReturnScale:
+    def choose(self, s0: Array, z_d: Array) -> tuple[Array, Array]:
+        """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get.
+
+        Its sign is arbitrary and does not matter: the decoder plays z and -z alike.
+        """
+        z_pi, value = optimal_policy_embedding(self.matrix(s0, z_d))
+        return z_pi, self._units(z_d).unscale(value)
+
+    def _units(self, z_d: Array) -> ReturnScale:
         """Where every training environment has a range of returns of its own, that of the nearest."""
         return self.scale.at(nearest(z_d, self.train_z_d))
 
@@ -65,13 +73,8 @@ Select = Callable[[Adapter, Array, Array], tuple[Array, Array]]
 s0 [o] and z_d [d] to z_pi [e] and the return [] expected of it."""
 
 
-def closed_form(adapter: Adapter, s0: Array, z_d: Array) -> tuple[Array, Array]:
-    """The paper's choice: the top eigenvector of A(s0, z_d).
-
-    Its sign is arbitrary and does not matter: the decoder plays z and -z alike.
-    """
-    z_pi, value = optimal_policy_embedding(adapter.matrix(s0, z_d))
-    return z_pi, adapter.units(z_d).unscale(value)
+closed_form: Select = Adapter.choose
+"""The paper's choice: the top eigenvector of A(s0, z_d)."""
 
 
 class Adaptation(NamedTuple):
