@@ -31,7 +31,7 @@ from pdvf.core.networks import FeedForward, SetEncoder
 from pdvf.experiment.store import RunStore
 from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.paper.dynamics import DynamicsAutoencoder
-from pdvf.paper.pipeline import PHASES, Problem, skeleton
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.paper.policy import PolicyDecoder
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
@@ -106,7 +106,7 @@ def random_run(
         return jnp.asarray(numbers > 0 if like.dtype == bool else numbers, like.dtype)
 
     for name in (leaf for phase in phases for leaf in PHASES[phase].leaves):
-        store.save(name, jax.tree.map(draw, skeleton(problem, name)), info={"history": [], "seconds": 0.0})
+        store.save(name, jax.tree.map(draw, artefact_shapes(problem)[name]), info={"history": [], "seconds": 0.0})
     return store
 
 

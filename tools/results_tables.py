@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pdvf.reports.style import look
+from pdvf.reports.style import look, rank
 from pdvf.reports.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,7 +113,7 @@ def comparison(folder: str) -> str:
 def means(folders: Sequence[str]) -> str:
     """Every method of some runs that are not compared with each other."""
     found = [honest(folder) for folder in folders]
-    methods = sorted({method for lines in found for method in lines}, key=lambda method: look(method).place)
+    methods = sorted({method for lines in found for method in lines}, key=rank)
     cells = [[text(float(x[m]["mean"]), scale_of(x)) if m in x else "" for x in found] for m in methods]
     return grid(["", *folders], [[look(m).label, *row] for m, row in zip(methods, cells, strict=True)])
 
@@ -143,7 +143,7 @@ def early_ends(folder: str) -> str:
             played[place] += 1
             early[place] += float(line["return"]) < EARLY
     numbers = sorted({number for _, number in played}, key=int)
-    methods = sorted({method for method, _ in played}, key=lambda method: look(method).place)
+    methods = sorted({method for method, _ in played}, key=rank)
     rows = [[look(m).label, *(f"{early[m, n]} of {played[m, n]}" for n in numbers)] for m in methods]
     return grid(["", *(f"environment {number}" for number in numbers)], rows)
 

@@ -37,7 +37,7 @@ from pdvf.methods import METHODS, agent_artefact
 from pdvf.methods.adaptive import NAME as PLUS
 from pdvf.methods.adaptive import BeliefAgent
 from pdvf.paper.adapter import Adapter as Model
-from pdvf.paper.pipeline import Problem, skeleton
+from pdvf.paper.pipeline import ArtefactShapes, Problem
 from pdvf.reports.data import read_returns
 
 LEARNING = ("train", "collect", "embed", "fit")
@@ -159,8 +159,8 @@ class Run:
             raise ConfigError(f"model is {number}, expected a number from 0 to {models - 1}: the run has {models}")
         if not self.store.has(artefact):
             raise RunError(f"{self.folder} has no {artefact} yet: run {maker} first")
-        like = skeleton(self.problem, artefact, recipes_for([METHODS[PLUS]]))
-        return jax.tree.map(lambda x: x[number], self.store.load(artefact, like))
+        shapes = ArtefactShapes(self.problem, recipes_for([METHODS[PLUS]]))
+        return jax.tree.map(lambda x: x[number], self.store.load(artefact, shapes[artefact]))
 
     def export(self, file: str | Path, model: int = 0, method: str = "pd-vf") -> Path:
         """Writes one of the models of "pd-vf" or "pd-vf-plus" as a file for `pdvf.load`, and returns its path."""

@@ -13,7 +13,7 @@ from pdvf.experiment.plan import find_task, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, agent_artefact
-from pdvf.paper.pipeline import PHASES, Problem, skeleton
+from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, artefact_shapes
 from tiny import TINY, random_run, relaxed
 
 PROBLEM = Problem(TINY)
@@ -73,7 +73,7 @@ def test_phase(name, store, monkeypatch):
     def make() -> None:
         find_task(store, PROBLEM, name).run(ignore)
 
-    random = {leaf: store.load(leaf, skeleton(PROBLEM, leaf)) for leaf in leaves}
+    random = {leaf: store.load(leaf, artefact_shapes(PROBLEM)[leaf]) for leaf in leaves}
     for leaf in leaves:
         store.remove(leaf)
     in_two_goes(store, make, name, monkeypatch)
@@ -90,7 +90,7 @@ SEVERAL_STAGES = ("rl2", "maml", "ppo-dyn", "ppo-all", "kmeans", "no-agg-policy"
 def test_no_other_method_can_be_stopped_in_between(store):
     others = [method for name, method in METHODS.items() if name not in SEVERAL_STAGES]
     for method in others:
-        inputs = {needed: store.load(needed, skeleton(PROBLEM, needed)) for needed in method.needs}
+        inputs = {needed: store.load(needed, artefact_shapes(PROBLEM)[needed]) for needed in method.needs}
         training = method.train(PROBLEM, inputs, method_key(PROBLEM, method))
         assert training.stages == 1
         made, _ = training.advance(training.start(), 0)
@@ -119,4 +119,4 @@ def test_method(name, store, monkeypatch):
     made = removed(store, (agent,))
     make()
     assert bits(store, (agent,)) == made
-    store.load(agent, skeleton(PROBLEM, agent, recipes_for([METHODS[name]])))  # or it raises
+    store.load(agent, ArtefactShapes(PROBLEM, recipes_for([METHODS[name]]))[agent])  # or it raises

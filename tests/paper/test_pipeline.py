@@ -21,10 +21,10 @@ from pdvf.families import Split
 from pdvf.families.builtin.spaceship import Spaceship
 from pdvf.paper.adapter import Adapter, adapt_episodes, closed_form
 from pdvf.paper.aggregate import ReturnScale, make_members
-from pdvf.paper.pipeline import PHASES, Problem, skeleton
+from pdvf.paper.pipeline import PHASES, UNTRAINED, Problem, artefact_shapes
 from tiny import TINY, make_body, relaxed, same_scale
 
-ARTEFACTS = [name for spec in PHASES.values() for name, make in spec.leaves.items() if make]
+ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves if name in UNTRAINED]
 LEARNING = ("collect", "embed", "fit")  # the phases that learn from training environments alone
 LEARNED = ("trajectories", "dynamics", "policy", "adapter")
 
@@ -32,7 +32,7 @@ LEARNED = ("trajectories", "dynamics", "policy", "adapter")
 @pytest.fixture(scope="module")
 def shapes() -> dict[str, Any]:
     with relaxed():
-        return {name: skeleton(Problem(TINY), name) for name in ARTEFACTS}
+        return {name: artefact_shapes(Problem(TINY))[name] for name in ARTEFACTS}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def run(
         for name in phases:
             spec = PHASES[name]
             phase = spec.make(problem, *(store.load(needed, shapes[needed]) for needed in spec.needs))
-            run_phase(store, phase, tuple(spec.leaves), spec.needs, ignore)
+            run_phase(store, phase, spec.leaves, spec.needs, ignore)
     return store
 
 

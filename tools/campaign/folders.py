@@ -545,9 +545,9 @@ class Session:
             if self.whole:
                 for _ in comparison.method_rows(store, problem):
                     pass
-                for spec in pipeline.PHASES.values():
-                    for name, make in spec.leaves.items():
-                        store.load(name, pipeline.skeleton(problem, name)) if make else store.load_arrays(name)
+                shapes = pipeline.artefact_shapes(problem)
+                for name in pipeline.UNTRAINED:
+                    store.load(name, shapes[name])
             run = read_run(store)
             html, summary = page.render(run, [], []), tables.summary(run)
             for markup in ("<script", "<img"):

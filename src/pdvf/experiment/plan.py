@@ -27,10 +27,12 @@ from pdvf.experiment.stages import finished, run_phase
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, agent_artefact
 from pdvf.methods.base import AGENT, RETURNS, returns_artefact
-from pdvf.paper.pipeline import PHASES, Problem, Recipe, skeleton
+from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
 
 TABLE, REPORT = "returns", "report"
 EVERYTHING = (*PHASES, TABLE, REPORT)
+EVALUATED = tuple(name for name, method in METHODS.items() if method.every_run)
+"""Methods that the phase `evaluate` plays: the run has all that they need."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,17 +103,16 @@ def plan(
         phases: some of `EVERYTHING`; what these need and is not among them must be there already.
     """
     if "evaluate" in phases:
-        methods = (*(method for method in METHODS.values() if method.every_run), *methods)
+        methods = (*(METHODS[name] for name in EVALUATED), *methods)
     recipes = recipes_for(methods, phases)
-    known = PHASES | recipes
+    shapes = ArtefactShapes(problem, PHASES | recipes)
 
     def task(name: str, recipe: Recipe) -> Task:
         def make() -> Staged[Any]:
-            inputs = (store.load(needed, skeleton(problem, needed, known)) for needed in recipe.needs)
-            return recipe.make(problem, *inputs)
+            return recipe.make(problem, *(store.load(needed, shapes[needed]) for needed in recipe.needs))
 
         priority = 0 if name == "train" else 1 if name in PHASES else 2
-        return Task(store, name, recipe.needs, tuple(recipe.leaves), make, priority)
+        return Task(store, name, recipe.needs, recipe.leaves, make, priority)
 
     def write_report() -> None:
         from pdvf.reports import write_report  # slow to import
@@ -147,9 +148,9 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         def train(problem: Problem, *inputs: Any) -> Staged[Any]:
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
-        recipes.setdefault(method.name, Recipe(train, needs, {agent: method.skeleton}))
+        recipes.setdefault(method.name, Recipe(train, needs, (agent,), untrained=method.skeleton))
         recipes.setdefault(
-            returns, Recipe(lambda problem, agents: evaluate(problem, method, agents), (agent,), {returns: None})
+            returns, Recipe(lambda problem, agents: evaluate(problem, method, agents), (agent,), (returns,))
         )
 
     for method in methods:

@@ -115,8 +115,9 @@ class Sweep:
             for name in self.recipes:
                 if name in PHASES:
                     made.setdefault(name, {})[self._deciding(config, name)] = config
-                elif name in METHODS:
-                    steps += METHODS[name].policies(config) * (config.baselines.steps or config.ppo.steps)
+                elif name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma", "pd-vf-plus"):
+                    clusters = config.baselines.clusters if name == "kmeans" else 1
+                    steps += config.policy_seeds * clusters * (config.baselines.steps or config.ppo.steps)
         for config in made.get("train", {}).values():
             steps += len(HeldOut(config, held_out=self.held_out).contexts) * config.policy_seeds * config.ppo.steps
         parts += [f"{phase} {len(made[phase])} times" for phase in PHASES if phase in made]
@@ -210,9 +211,9 @@ def make_sweep(
     for name, values in found.items():
         if not values:
             raise ConfigError(f"option {name} has no values, expected at least one after its name")
-    trained = [name for name in METHODS if "upper_bound" not in METHODS[name].needs]
-    if method not in trained:
-        raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {', '.join(trained)}")
+    if method not in METHODS or method == "ppo-env":
+        expected = ", ".join(name for name in METHODS if name != "ppo-env")
+        raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {expected}")
     numbers = Problem(base).engine.family.train(base.seed).numbers
     chosen = tuple(held_out) or _middle(numbers)
     if not set(chosen) < set(numbers):

@@ -21,10 +21,10 @@ from pdvf.adapt.model import DynamicsModel, make_model
 from pdvf.adapt.tasks import BeliefTasks
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
-from pdvf.core.devices import Program, shard_over_devices
+from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import settable
 from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, agent_artefact
-from pdvf.methods.multitask_ppo import method_ppo, one_a_seed
+from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, make_partial_views
@@ -159,8 +159,12 @@ class AdaptiveTraining:
         return shard_over_devices(lambda _, split: jax.vmap(learning.calibrate)(*split))
 
     @cached_property
-    def _train(self) -> Program:
-        return ppo.ensemble_program(self.options, lambda model, share: (self._tasks(model, share), jnp.zeros(1)))
+    def _train(self):
+        def one(shuffle: Array, model: DynamicsModel, share: Array, state: ppo.TrainState):
+            updates = self.options.updates_per_checkpoint
+            return ppo.train(self._tasks(model, share), self.options, jnp.zeros(1), state, shuffle, updates)
+
+        return shard_over_devices(lambda shuffle, split: jax.vmap(lambda *each: one(shuffle, *each))(*split))
 
     def finish(self, state: TrainingState) -> dict[str, Any]:
         """The agents [S, ...]."""
@@ -177,6 +181,5 @@ PD_VF_PLUS = Method(
     NAME,
     "one policy under a belief, trained in a completed family (ours)",
     train_plus,
-    policies=one_a_seed,
     look=Look("PD-VF-plus*", "#003f73", 13),
 )

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import equinox as eqx
 import jax
 
-from pdvf.config import Config
 from pdvf.core.arrays import Array
 from pdvf.core.staged import OneStage, Staged
 from pdvf.engines.rollout import Feedback, Transitions
@@ -52,6 +51,7 @@ class KeepsMemory(eqx.Module):
 
     def adapt(self, memory: Memory, transitions: Transitions) -> Memory:
         """Keeps the memory as it is."""
+        del transitions
         return memory
 
 
@@ -67,8 +67,6 @@ class Look(NamedTuple):
     colour: str = "#444444"
     place: int = 100
     """Among all methods: the paper's in the order of its figures, then ours."""
-    figures: tuple[int, ...] = (4,)
-    """Which of the paper's figures it is in: 4 has baselines and what the paper does not have, 5 ablations."""
 
 
 GREY = Look()
@@ -94,8 +92,6 @@ class Method:
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
     every_run: bool = False
     """Whether it is played in every run, compared or not: there is nothing to train for it."""
-    policies: Callable[[Config], int] = lambda config: 0
-    """How many policies it trains by PPO, beside those that its needs come from."""
     look: Look = GREY
 
     def skeleton(self, problem: Problem) -> Any:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.engines.wrappers import TransitionHistory
 from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, one_a_seed, uniform
+from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Critic, FeedForward, make_actor_critic
 from pdvf.rl.ppo import MakeNetworks
@@ -137,6 +137,7 @@ class MetaAgent(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Adapting:
         """The meta-learned weights."""
+        del hidden
         m, dtype = self.probe_steps, observation.dtype
         shapes = [layer.weight.shape for layer in self.actor.layers]
         empty = tuple(Gradient(jnp.zeros((m, i), dtype), jnp.zeros((m, o), dtype)) for o, i in shapes)
@@ -144,6 +145,7 @@ class MetaAgent(eqx.Module):
 
     def act(self, memory: Adapting, observation: Array, feedback: Feedback) -> tuple[Array, Adapting]:
         """The mean under the present weights."""
+        del feedback
         return self.actor.mean(memory.gradient, memory.adapted, observation), memory
 
     def adapt(self, memory: Adapting, transitions: Transitions) -> Adapting:
@@ -153,6 +155,7 @@ class MetaAgent(eqx.Module):
 
 def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """Meta-training on all training environments."""
+    del inputs
     seeds, given = problem.config.policy_seeds, problem.config.baselines
     options = method_ppo(problem, environments=given.meta_batch, minibatches=given.meta_batches)
 
@@ -176,6 +179,5 @@ MAML = Method(
     "maml",
     "one gradient step on N_d transitions at test time",
     train_maml,
-    policies=one_a_seed,
     look=Look("MAML", "#56b4e9", 5),
 )

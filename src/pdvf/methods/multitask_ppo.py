@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pdvf.config import Config, PPOOptions
+from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
-from pdvf.core.devices import Program
+from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import Engine
 from pdvf.engines.wrappers import MultiTask
 from pdvf.families.base import Family
@@ -75,11 +75,25 @@ class TaskPPO:
         """All policies learn for a while."""
         shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
         state, metrics = self._train(shuffle, (self.weights, self.features, state))
-        return state, ppo.summary(self.options, metrics)
+        steps = self.options.updates_per_checkpoint * self.options.environments * self.options.rollout
+        return state, {
+            "train_return": jnp.nanmean(metrics.episode_return[:, -5:]),
+            "policy_loss": jnp.mean(metrics.policy_loss),
+            "value_loss": jnp.mean(metrics.value_loss),
+            "std": jnp.mean(metrics.std[:, -1]),
+            "steps": jnp.array(float(self.weights.shape[0] * steps)),
+        }
 
     @cached_property
-    def _train(self) -> Program:
-        return ppo.ensemble_program(self.options, lambda weights, features: (self._engine(features), weights))
+    def _train(self):
+        def train(shuffle: Array, split: tuple[Array, Array, ppo.TrainState]):
+            def one(weights: Array, features: Array, state: ppo.TrainState):
+                updates = self.options.updates_per_checkpoint
+                return ppo.train(self._engine(features), self.options, weights, state, shuffle, updates)
+
+            return jax.vmap(one)(*split)
+
+        return shard_over_devices(train)
 
     def _engine(self, features: Array) -> Engine:
         return self.wrap(MultiTask(self.problem.engine, jnp.asarray(self.problem.contexts), features))
@@ -110,15 +124,18 @@ class Unconditioned(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> tuple[()]:
         """Remembers nothing."""
+        del observation, hidden
         return ()
 
     def act(self, memory: tuple[()], observation: Array, feedback: Feedback) -> tuple[Array, tuple[()]]:
         """The policy's mean."""
+        del feedback
         return self.actor(observation), memory
 
 
 def train_ppo_all(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One policy for all training environments."""
+    del inputs
     seeds = problem.config.policy_seeds
     return TaskPPO(
         problem,
@@ -149,11 +166,13 @@ class DynamicsConditioned(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Probing:
         """Knows nothing."""
+        del hidden
         size = self.body.dynamics.encoder.embedding.weight.shape[-2]
         return Probing(jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
 
     def act(self, memory: Probing, observation: Array, feedback: Feedback) -> tuple[Array, Probing]:
         """The probe policy at first, then its own."""
+        del feedback
         own = self.actor(jnp.concatenate([observation, memory.feature]))
         return jnp.where(memory.known, own, self.body.probe(observation)), memory
 
@@ -171,10 +190,12 @@ class NearestPolicy(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """None is chosen yet."""
+        del observation, hidden
         return jnp.full((), -1)
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The probe policy at first, then the nearest."""
+        del feedback
         own = jax.tree.map(lambda x: x[memory], self.actors)(observation)
         return jnp.where(memory >= 0, own, self.body.probe(observation)), memory
 
@@ -285,11 +306,13 @@ class ContextConditioned(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """Features [f] of the context it is told."""
+        del observation
         assert hidden is not None
         return (context_features(self.names, hidden.context) - self.centre) / self.width
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The policy's mean."""
+        del feedback
         return self.actor(jnp.concatenate([observation, memory])), memory
 
 
@@ -318,6 +341,7 @@ def scaled_features(family: Family, contexts: Array) -> tuple[Array, Array, Arra
 
 def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One policy for all training environments, told which it is in."""
+    del inputs
     seeds, family = problem.config.policy_seeds, problem.engine.family
     features, centre, width = scaled_features(family, problem.contexts)
 
@@ -329,11 +353,6 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     return TaskPPO(problem, "oracle", key, method_ppo(problem), uniform(problem, seeds), given, assemble)
 
 
-def one_a_seed(config: Config) -> int:
-    """Policies of a method that trains one for each seed."""
-    return config.policy_seeds
-
-
 _EMBEDDED = ("policies", "dynamics", "policy")
 KMEANS = Method(
     "kmeans",
@@ -341,8 +360,7 @@ KMEANS = Method(
     train_kmeans,
     _EMBEDDED,
     untrained_kmeans,
-    policies=lambda config: config.policy_seeds * config.baselines.clusters,
-    look=Look("Kmeans", "#cc79a7", 3, (5,)),
+    look=Look("Kmeans", "#cc79a7", 3),
 )
 PPO_DYN = Method(
     "ppo-dyn",
@@ -350,14 +368,12 @@ PPO_DYN = Method(
     train_ppo_dyn,
     _EMBEDDED,
     untrained_ppo_dyn,
-    policies=one_a_seed,
     look=Look("PPOdyn", "#882255", 6),
 )
 PPO_ALL = Method(
     "ppo-all",
     "one PPO policy for all training environments",
     train_ppo_all,
-    policies=one_a_seed,
     look=Look("PPOall", "#b8a800", 7),
 )
 ORACLE = Method(
@@ -365,6 +381,5 @@ ORACLE = Method(
     "one PPO policy that is told the true context (ours)",
     train_oracle,
     privileged=True,
-    policies=one_a_seed,
     look=Look("Oracle*", "#333333", 10),
 )

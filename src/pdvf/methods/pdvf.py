@@ -38,11 +38,13 @@ class ValueFunction(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
         """Keeps the initial state."""
+        del hidden
         size = self.adapter.train_z_pi.shape[-1]
         return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
 
     def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
         """The probe policy at first, then the decoded one."""
+        del feedback
         body = self.adapter.body
         own = body.decoder(observation, memory.z_pi)
         return jnp.where(memory.chosen, own, body.probe(observation)), memory
@@ -66,6 +68,7 @@ def value_agents(adapter: Adapter, select: Select = closed_form) -> ValueFunctio
 
 def train_pd_vf(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phases 1 to 3 did."""
+    del problem, key
     return AtOnce("pd-vf", lambda: value_agents(inputs["adapter"]))
 
 
@@ -76,6 +79,7 @@ _SUPERVISED = ("policies", "trajectories", "dynamics", "policy")
 
 def train_no_agg_value(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: W as phase 3 had it before aggregation; the decoder is the run's own, with aggregation."""
+    del problem, key
     return AtOnce("no-agg-value", lambda: value_agents(inputs["initial_adapter"]))
 
 
@@ -106,6 +110,7 @@ class Refit:
 
 def train_no_agg_policy(problem: Problem, inputs: Inputs, key: Array) -> Refit:
     """The decoder as the autoencoder left it, then W with aggregation."""
+    del key
     config = replace(problem.config, value=replace(problem.config.value, decoder_rounds=0))
     artefacts = (inputs[needed] for needed in _SUPERVISED)
     return Refit("no-agg-policy", Supervised(replace(problem, config=config), *artefacts))
@@ -150,6 +155,7 @@ def untrained_nn(problem: Problem) -> NearestPolicy:
 
 def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phase 1 did."""
+    del key
     seeds = problem.config.model_seeds
 
     def make() -> Unconditioned:
@@ -169,16 +175,19 @@ class OwnPolicy(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """The environment it is told."""
+        del observation
         assert hidden is not None
         return hidden.environment
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The mean of that environment's policy."""
+        del feedback
         return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
 
 
 def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phase 1 did, in the test environments too."""
+    del problem, key
 
     def make() -> OwnPolicy:
         def join(kept: Array, bound: Array) -> Array:
@@ -197,7 +206,7 @@ PD_VF = Method(
     lambda problem: value_agents(untrained.adapter(problem)),
     mirror=mirrored,
     every_run=True,
-    look=Look("PD-VF", "#0072b2", 0, (4, 5)),
+    look=Look("PD-VF", "#0072b2", 0),
 )
 PPO_ENV = Method(
     "ppo-env",
@@ -216,7 +225,7 @@ NN = Method(
     ("policies", "adapter"),
     untrained_nn,
     every_run=True,
-    look=Look("NN", "#009e73", 2, (5,)),
+    look=Look("NN", "#009e73", 2),
 )
 NO_AGG_POLICY = Method(
     "no-agg-policy",
@@ -224,7 +233,7 @@ NO_AGG_POLICY = Method(
     train_no_agg_policy,
     _SUPERVISED,
     PD_VF.untrained,
-    look=Look("NoAggPolicy", "#332288", 8, (5,)),
+    look=Look("NoAggPolicy", "#332288", 8),
 )
 NO_AGG_VALUE = Method(
     "no-agg-value",
@@ -232,7 +241,7 @@ NO_AGG_VALUE = Method(
     train_no_agg_value,
     ("initial_adapter",),
     lambda problem: value_agents(untrained.initial_adapter(problem)),
-    look=Look("NoAggValue", "#8c8c8c", 9, (5,)),
+    look=Look("NoAggValue", "#8c8c8c", 9),
 )
 BEST_SINGLE = Method(
     "best-single",

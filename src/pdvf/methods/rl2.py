@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pdvf.core.arrays import Array
 from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, one_a_seed, uniform
+from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.recurrent_networks import RecurrentActor, make_recurrent
 
@@ -16,6 +16,7 @@ class RecurrentAgent(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """An empty hidden state [h]."""
+        del observation, hidden
         return self.actor.initial_carry()
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
@@ -25,6 +26,7 @@ class RecurrentAgent(KeepsMemory):
 
 def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One recurrent policy for all training environments."""
+    del inputs
     seeds, given = problem.config.policy_seeds, problem.config.baselines
     options = method_ppo(
         problem,
@@ -40,6 +42,5 @@ RL2 = Method(
     "rl2",
     "recurrent policy that is fed its last action and reward",
     train_rl2,
-    policies=one_a_seed,
     look=Look("RL²", "#d55e00", 4),
 )

@@ -79,6 +79,7 @@ class OnlineAgent(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> History:
         """An empty history."""
+        del hidden
         o, a = observation.shape[-1], self.actor.log_std.shape[-1]
         rows = jnp.zeros((self.history, o))
         return History(rows, jnp.zeros((self.history, a)), rows, jnp.zeros(self.history, bool), observation)
@@ -152,6 +153,7 @@ class EstimatorTraining:
 
     def advance(self, state: Regression, stage: int) -> tuple[Regression, dict[str, Array]]:
         """Regression on the rounds there are, then the next round, played with estimates."""
+        del stage
         keys = jax.random.split(jax.random.fold_in(self.key, 1), self.oracle.centre.shape[0])
         return self._round((), (self.oracle, state, keys))
 

@@ -14,6 +14,7 @@ the same result. No phase knows files; `experiment` saves, `cli` shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -31,33 +32,53 @@ from pdvf.paper.reinforcement import ReinforcementLearning
 from pdvf.paper.selfsupervised import SelfSupervised, collection
 from pdvf.paper.supervised import Supervised
 
-Make = Callable[[Problem], Any]
-
 
 class Recipe(NamedTuple):
     """How a phase is made from a problem and the artefacts it needs, and what it leaves."""
 
     make: Callable[..., Any]
     needs: tuple[str, ...]
-    leaves: Mapping[str, Make | None]
-    """Artefacts by name, each with what makes an untrained one; none for those that are only read array by array."""
+    leaves: tuple[str, ...]
+    untrained: Callable[[Problem], Any] | None = None
+    """From the configuration alone what it leaves, untrained, where that is one artefact and no phase's."""
 
 
 PHASES: dict[str, Recipe] = {
-    "train": Recipe(ReinforcementLearning, (), {"policies": untrained.policies, "upper_bound": untrained.upper_bound}),
-    "collect": Recipe(collection, ("policies",), {"trajectories": untrained.trajectories}),
-    "embed": Recipe(SelfSupervised, ("trajectories",), {"dynamics": untrained.dynamics, "policy": untrained.policy}),
-    "fit": Recipe(
-        Supervised,
-        ("policies", "trajectories", "dynamics", "policy"),
-        {"adapter": untrained.adapter, "initial_adapter": untrained.initial_adapter},
-    ),
-    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), {"evaluation": None}),
+    "train": Recipe(ReinforcementLearning, (), ("policies", "upper_bound")),
+    "collect": Recipe(collection, ("policies",), ("trajectories",)),
+    "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
+    "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
+    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), ("evaluation",)),
 }
 
 
-def skeleton(problem: Problem, artefact: str, recipes: Mapping[str, Recipe] = PHASES) -> Any:
-    """Structure, shapes and types of an artefact, from the configuration alone."""
-    (make,) = (recipe.leaves[artefact] for recipe in recipes.values() if artefact in recipe.leaves)
-    assert make is not None
-    return jax.eval_shape(lambda: make(problem))
+UNTRAINED: dict[str, Callable[[Problem], Any]] = {
+    "policies": untrained.policies,
+    "upper_bound": untrained.upper_bound,
+    "trajectories": untrained.trajectories,
+    "dynamics": untrained.dynamics,
+    "policy": untrained.policy,
+    "adapter": untrained.adapter,
+    "initial_adapter": untrained.initial_adapter,
+}
+"""Artefacts of phases; what is not among them is only read array by array."""
+
+
+class ArtefactShapes(dict[str, Any]):
+    """Structure, shapes and types of artefacts by name, from the configuration alone."""
+
+    def __init__(self, problem: Problem, recipes: Mapping[str, Recipe]) -> None:
+        super().__init__()
+        self._problem = problem
+        methods = {leaf: recipe.untrained for recipe in recipes.values() for leaf in recipe.leaves if recipe.untrained}
+        self._makers = UNTRAINED | methods
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = jax.eval_shape(lambda: self._makers[name](self._problem))
+        return self[name]
+
+
+@cache
+def artefact_shapes(problem: Problem) -> ArtefactShapes:
+    """The shapes of the artefacts of all phases, by name."""
+    return ArtefactShapes(problem, PHASES)

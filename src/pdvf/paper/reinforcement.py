@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array
-from pdvf.core.devices import Program, compiled
+from pdvf.core.devices import compiled, shard_over_devices
 from pdvf.paper.problem import Problem, Stream
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor
@@ -60,16 +60,33 @@ class ReinforcementLearning:
         kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), ensemble.kept, state.actor)
         shaped = metrics.episode_return.reshape(self.problem.everywhere.shape[0], -1, metrics.std.shape[-1])
         train = self.problem.contexts.shape[0]
-        return Ensemble(state, kept), ppo.summary(self.problem.config.ppo, metrics) | {
+        summary = {
             "return_per_environment": jnp.nanmean(shaped[:, :, -5:], axis=(1, 2)),
             "train_return": jnp.nanmean(shaped[:train, :, -5:]),
+            "policy_loss": jnp.mean(metrics.policy_loss),
+            "value_loss": jnp.mean(metrics.value_loss),
+            "std": jnp.mean(metrics.std[:, -1]),
             "curve": jnp.nanmean(shaped, axis=1),
+            "steps": jnp.array(float(self.contexts.shape[0] * self._steps_per_stage)),
         }
+        return Ensemble(state, kept), summary
+
+    @property
+    def _steps_per_stage(self) -> int:
+        options = self.problem.config.ppo
+        return options.updates_per_checkpoint * options.environments * options.rollout
 
     @cached_property
-    def _train(self) -> Program:
-        engine = self.problem.engine
-        return ppo.ensemble_program(self.problem.config.ppo, lambda context: (engine, context))
+    def _train(self):
+        engine, options = self.problem.engine, self.problem.config.ppo
+
+        def train(shuffle: Array, split: tuple[Array, ppo.TrainState]):
+            def one(context: Array, state: ppo.TrainState):
+                return ppo.train(engine, options, context, state, shuffle, options.updates_per_checkpoint)
+
+            return jax.vmap(one)(*split)
+
+        return shard_over_devices(train)
 
     def finish(self, ensemble: Ensemble) -> dict[str, Actor]:
         """`policies` [K, E, seeds, ...] of the training environments and `upper_bound` of the test environments."""

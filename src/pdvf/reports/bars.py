@@ -14,7 +14,7 @@ from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
 from pdvf.reports.paper import PaperReturn
 from pdvf.reports.statistics import Estimate
-from pdvf.reports.style import INK, MUTED, NORMAL, SMALL, legend, look, make_figure, tidy
+from pdvf.reports.style import ABLATIONS, BASELINES, INK, MUTED, NORMAL, SMALL, legend, look, make_figure, tidy
 
 FEW = 4
 """Up to so many methods are one figure; more are two, as in the paper."""
@@ -62,12 +62,14 @@ def is_comparison(run: Run) -> bool:
 
 def baselines(run: Run, split: str) -> list[Group]:
     """The methods of Figure 4: PD-VF, upper bound and baselines, then those that the paper does not have."""
-    return [group for group in run.select(split, "honest") if 4 in look(group.method).figures]
+    groups = run.select(split, "honest")
+    others = [group for group in groups if group.method not in (*BASELINES, *ABLATIONS)]
+    return [group for group in groups if group.method in BASELINES] + others
 
 
 def ablations(run: Run, split: str) -> list[Group]:
     """The methods of Figure 5: PD-VF and its ablations."""
-    return [group for group in run.select(split, "honest") if 5 in look(group.method).figures]
+    return [group for group in run.select(split, "honest") if group.method in ABLATIONS]
 
 
 def by_environment(run: Run, split: str, choose: Choose, many: bool) -> Figure | None:

@@ -25,7 +25,7 @@ from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import AXES
 from pdvf.reports import paper
 from pdvf.reports.statistics import Estimate, Summary, summarise
-from pdvf.reports.style import look
+from pdvf.reports.style import rank
 
 PHASES = {
     "policies": "reinforcement learning",
@@ -278,7 +278,7 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
             )
         returns = np.array([cell[place] for place in itertools.product(*axes)]).reshape(shape)
         groups.append(Group(split, method, protocol, tuple(axes[0]), returns, summarise(returns)))
-    return tuple(sorted(groups, key=lambda g: (g.split != "test", look(g.method).place, g.method, g.protocol)))
+    return tuple(sorted(groups, key=lambda g: (g.split != "test", rank(g.method), g.method, g.protocol)))
 
 
 Cell = dict[tuple[int, int, int], float]  # return by environment, seed and episode

@@ -17,7 +17,6 @@ import optax
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array, Box, Scaler
-from pdvf.core.devices import Program, shard_over_devices
 from pdvf.core.objective import objective_of
 from pdvf.core.running_stats import RunningMeanStd, discounted_returns, update_stats
 from pdvf.engines.base import Engine
@@ -115,32 +114,6 @@ def train(
         return state, Metrics(episode_return, episodes, policy_loss, value_loss, std)
 
     return jax.lax.scan(update, state, jax.random.split(shuffle, updates))
-
-
-def ensemble_program(options: PPOOptions, task: Callable[..., tuple[Engine, Array]]) -> Program:
-    """Trains policies until their next checkpoint: from a shuffle and rows (*given, state) [P, ...] to states, metrics.
-
-    `task(*given)` is the engine and the context that a policy learns in.
-    """
-
-    def one(shuffle: Array, *given: Any) -> tuple[TrainState, Metrics]:
-        *own, state = given
-        engine, context = task(*own)
-        return train(engine, options, context, state, shuffle, options.updates_per_checkpoint)
-
-    return shard_over_devices(lambda shuffle, rows: jax.vmap(partial(one, shuffle))(*rows))
-
-
-def summary(options: PPOOptions, metrics: Metrics) -> dict[str, Array]:
-    """Metrics of a stage from those of P policies [P, updates]."""
-    steps = metrics.std.shape[0] * options.updates_per_checkpoint * options.environments * options.rollout
-    return {
-        "train_return": jnp.nanmean(metrics.episode_return[:, -5:]),
-        "policy_loss": jnp.mean(metrics.policy_loss),
-        "value_loss": jnp.mean(metrics.value_loss),
-        "std": jnp.mean(metrics.std[:, -1]),
-        "steps": jnp.array(float(steps)),
-    }
 
 
 def log_density(mean: Array, log_std: Array, action: Array) -> Array:
