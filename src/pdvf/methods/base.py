@@ -96,10 +96,12 @@ class Method:
 
     def skeleton(self, problem: Problem) -> Any:
         """Untrained agents [S, ...]."""
-        if self.untrained is not None:
-            return self.untrained(problem)
-        training = self.train(problem, {}, jax.random.key(0))
-        return training.finish(training.start())[agent_artefact(self.name)]
+        return self.untrained(problem) if self.untrained else begun(self.train(problem, {}, jax.random.key(0)))
+
+
+def begun(training: Training) -> Any:
+    """The agents that a training begins with."""
+    return training.finish(training.start())[agent_artefact(training.name)]
 
 
 def methods_in(module: Any) -> list[Method]:

@@ -22,7 +22,17 @@ from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import Engine
 from pdvf.engines.wrappers import MultiTask
 from pdvf.families.base import Family
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Transitions, agent_artefact
+from pdvf.methods.base import (
+    Feedback,
+    Hidden,
+    Inputs,
+    KeepsMemory,
+    Look,
+    Method,
+    Transitions,
+    agent_artefact,
+    begun,
+)
 from pdvf.paper import untrained
 from pdvf.paper.adapter import nearest
 from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy
@@ -227,28 +237,42 @@ def probed_embeddings(problem: Problem, bodies: Body, key: Array) -> Array:
 
 def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One policy for all training environments, conditioned on the z_d of a probing episode there."""
-    seeds = problem.config.policy_seeds
     probe_key, train_key = jax.random.split(key)
     body = bodies(problem, inputs)
-    features = probed_embeddings(problem, body, probe_key)
-    return TaskPPO(
-        problem,
-        "ppo-dyn",
-        train_key,
-        method_ppo(problem),
-        uniform(problem, seeds),
-        features,
-        lambda actor: DynamicsConditioned(actor, body),
-    )
+    return _ppo_dyn(problem, body, probed_embeddings(problem, body, probe_key), train_key)
+
+
+def untrained_ppo_dyn(problem: Problem) -> DynamicsConditioned:
+    """Agents [S, ...] of PPOdyn's shapes."""
+    seeds, environments = problem.config.policy_seeds, len(problem.contexts)
+    features = jnp.zeros((seeds, environments, 1, problem.config.dynamics.embedding))
+    return begun(_ppo_dyn(problem, untrained.bodies(problem, seeds), features, jax.random.key(0)))
+
+
+def _ppo_dyn(problem: Problem, body: Body, features: Array, key: Array) -> TaskPPO:
+    weights = uniform(problem, problem.config.policy_seeds)
+    options = method_ppo(problem)
+    return TaskPPO(problem, "ppo-dyn", key, options, weights, features, lambda actor: DynamicsConditioned(actor, body))
 
 
 def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """K policies a seed, each for the environments of one cluster of mean embeddings."""
-    seeds = problem.config.policy_seeds
-    count = _clusters(problem)
     probe_key, train_key = jax.random.split(key)
     body = bodies(problem, inputs)
-    centres, members = cluster(jnp.mean(probed_embeddings(problem, body, probe_key), axis=2), count)
+    embeddings = jnp.mean(probed_embeddings(problem, body, probe_key), axis=2)
+    return _kmeans(problem, body, *cluster(embeddings, _clusters(problem)), train_key)
+
+
+def untrained_kmeans(problem: Problem) -> NearestPolicy:
+    """Agents [S, ...] of Kmeans' shapes."""
+    seeds, count = problem.config.policy_seeds, _clusters(problem)
+    centres = jnp.zeros((seeds, count, problem.config.dynamics.embedding))
+    members = jnp.zeros((seeds, count, len(problem.contexts)))
+    return begun(_kmeans(problem, untrained.bodies(problem, seeds), centres, members, jax.random.key(0)))
+
+
+def _kmeans(problem: Problem, body: Body, centres: Array, members: Array, key: Array) -> TaskPPO:
+    seeds, count, _ = members.shape
     weights = members / jnp.sum(members, axis=-1, keepdims=True)  # [S, K, E]
 
     def assemble(actors: Any) -> NearestPolicy:
@@ -256,21 +280,7 @@ def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
 
     flat = weights.reshape(seeds * count, -1)
     features = no_features(problem, seeds * count)
-    return TaskPPO(problem, "kmeans", train_key, method_ppo(problem), flat, features, assemble)
-
-
-def untrained_ppo_dyn(problem: Problem) -> DynamicsConditioned:
-    """Agents [S, ...] of PPOdyn's shapes."""
-    seeds = problem.config.policy_seeds
-    actors = untrained.actors(problem, seeds, extra=problem.config.dynamics.embedding)
-    return DynamicsConditioned(actors, untrained.bodies(problem, seeds))
-
-
-def untrained_kmeans(problem: Problem) -> NearestPolicy:
-    """Agents [S, ...] of Kmeans' shapes."""
-    seeds, count = problem.config.policy_seeds, _clusters(problem)
-    centres = jnp.zeros((seeds, count, problem.config.dynamics.embedding))
-    return NearestPolicy(untrained.actors(problem, seeds, count), centres, untrained.bodies(problem, seeds))
+    return TaskPPO(problem, "kmeans", key, method_ppo(problem), flat, features, assemble)
 
 
 def _clusters(problem: Problem) -> int:
@@ -279,10 +289,10 @@ def _clusters(problem: Problem) -> int:
 
 def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
     """Centres [S, K, d] of the clusters of embeddings [S, E, d], and 1 where an environment is in one [S, K, E]."""
-    seeds, environments, size = embeddings.shape
     from sklearn.cluster import KMeans  # slow to import, and few runs need it
     from threadpoolctl import threadpool_limits
 
+    seeds, environments, size = embeddings.shape
     centres = np.zeros((seeds, count, size), np.float32)
     members = np.zeros((seeds, count, environments), np.float32)
     for s, own in enumerate(np.asarray(embeddings, np.float64)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import Program, compiled, shard_over_devices
+from pdvf.core.devices import compiled, shard_over_devices
 from pdvf.core.networks import vmap_init
 from pdvf.paper import aggregate, policy
 from pdvf.paper.adapter import Adapter
@@ -140,15 +139,24 @@ class Supervised:
     def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Array]]:
         """One round for the decoder, the initial training of W, or one stage of aggregation."""
         rounds = self.problem.config.value.decoder_rounds
-        program = self._programs[(stage >= rounds) + (stage > rounds)]
-        return program((self.experts, self.trajectories), state)
+        programs = (self._decoder_round, self._initial, self._stage)
+        now = 0 if stage < rounds else 1 if stage == rounds else 2
+        return programs[now]((self.experts, self.trajectories), state)
 
     @cached_property
-    def _programs(self) -> list[Program]:
-        def program(function: Callable[..., Any]) -> Program:
-            return shard_over_devices(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
+    def _decoder_round(self):
+        return self._program(self._aggregate_decoder)
 
-        return [program(step) for step in (self._aggregate_decoder, self._initial_value, self._aggregate_value)]
+    @cached_property
+    def _initial(self):
+        return self._program(self._initial_value)
+
+    @cached_property
+    def _stage(self):
+        return self._program(self._aggregate_value)
+
+    def _program(self, function):
+        return shard_over_devices(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
 
     def _aggregate_decoder(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """States that decoded embeddings visit, labelled by the experts they came from; then the decoder learns."""
@@ -183,6 +191,7 @@ class Supervised:
 
     def _initial_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """Scores the embeddings of training policies and others near and far, then trains W on these returns."""
+        del experts, trajectories
         options = self.problem.config.value
         key, extra_key, order_key, score_key = jax.random.split(state.key, 4)
         environments = jnp.arange(2) * (state.bank.shape[1] // 2)
@@ -200,6 +209,7 @@ class Supervised:
 
         How far W was off for its own OPEs, which it had not seen, counts in the loss that decides which stages stay.
         """
+        del experts, trajectories
         options = self.problem.config.value
         key, play_key = jax.random.split(state.key)
         scores, predicted, own = aggregate.play_optimal(

@@ -9,9 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from pdvf.core.arrays import Box
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import ReturnScale
 from pdvf.paper.dynamics import DynamicsAutoencoder
@@ -32,11 +30,10 @@ def stacked(tree: Tree, *lead: int) -> Tree:
     return jax.tree.map(lambda x: jnp.zeros((*lead, *x.shape), x.dtype), tree)
 
 
-def actors(problem: Problem, *lead: int, extra: int = 0) -> Actor:
-    """Policies [lead, ...] that see so many extra numbers beside the observation."""
-    family, config = problem.engine.family, problem.config
-    bound = np.ones(family.observation.size + extra, np.float32)
-    actor, _ = make_actor_critic(Box(-bound, bound), family.action, config.ppo.hidden, jax.random.key(0))
+def actors(problem: Problem, *lead: int) -> Actor:
+    """Policies [lead, ...] like those of phase 1."""
+    family, hidden = problem.engine.family, problem.config.ppo.hidden
+    actor, _ = make_actor_critic(family.observation, family.action, hidden, jax.random.key(0))
     return stacked(actor, *lead)
 
 
