@@ -77,7 +77,7 @@ def _restore(name: str, leaf: Any, array: np.ndarray) -> jax.Array:
     if (array.dtype, array.shape) != (stored.dtype, stored.shape):
         expected = f"{stored.dtype}{list(stored.shape)}"
         raise RunError(f"array {name!r} is {array.dtype}{list(array.shape)}, expected {expected}")
-    if _is_key(leaf):
+    if is_key(leaf):
         return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
     return jnp.asarray(array)
 
@@ -95,8 +95,9 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def _data(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Whether an array holds typed random keys."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
