@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
 import pytest
 
 from pdvf.experiment.comparison import method_key
-from pdvf.experiment.plan import find_task, plan, recipes_for
+from pdvf.experiment.plan import Task, find_task, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, agent_artefact
@@ -35,9 +37,14 @@ def store(tmp_path_factory) -> RunStore:
     return random_run(tmp_path_factory.mktemp("untrained") / "run")
 
 
-def in_two_goes(store: RunStore, make: Callable[[], None], stages: str, patch: pytest.MonkeyPatch) -> None:
-    """Stops right after a stage was saved, then makes the rest from what is on the disk."""
-    save = RunStore.save_stage
+def compiled_once(task: Task) -> Task:
+    """The same task, which keeps its phase and with it the programs that were compiled for it."""
+    return replace(task, make=cache(task.make))
+
+
+def in_two_goes(task: Task, again: Task, patch: pytest.MonkeyPatch) -> None:
+    """Stops right after a stage was saved, then makes the rest with another object from what is on the disk."""
+    store, save = task.store, RunStore.save_stage
 
     def save_and_die(self: RunStore, *given: Any, **named: Any) -> None:
         save(self, *given, **named)
@@ -46,12 +53,12 @@ def in_two_goes(store: RunStore, make: Callable[[], None], stages: str, patch: p
     with patch.context() as patched:
         patched.setattr(RunStore, "save_stage", save_and_die)
         with pytest.raises(Killed):
-            make()
-    latest = store.latest_stage(stages)
+            task.run(ignore)
+    latest = store.latest_stage(task.name)
     assert latest is not None
     assert latest[0] == 1
-    make()
-    assert store.latest_stage(stages) is None
+    again.run(ignore)
+    assert store.latest_stage(task.name) is None
 
 
 def bits(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
@@ -68,17 +75,14 @@ def removed(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [name for name in PHASES if name not in ("collect", "evaluate")])  # one stage each
 def test_phase(name, store, monkeypatch):
-    leaves = PHASES[name].leaves
-
-    def make() -> None:
-        find_task(store, PROBLEM, name).run(ignore)
-
+    leaves, task = PHASES[name].leaves, find_task(store, PROBLEM, name)
+    again = compiled_once(task)
     random = {leaf: store.load(leaf, artefact_shapes(PROBLEM)[leaf]) for leaf in leaves}
     for leaf in leaves:
         store.remove(leaf)
-    in_two_goes(store, make, name, monkeypatch)
+    in_two_goes(task, again, monkeypatch)
     made = removed(store, leaves)
-    make()
+    again.run(ignore)
     assert bits(store, leaves) == made
     for leaf, tree in random.items():  # what other phases were made from
         store.save(leaf, tree)
@@ -110,13 +114,11 @@ def test_method(name, store, monkeypatch):
     for other in others:
         other.run(ignore)
 
-    def make() -> None:
-        task.run(ignore)
-
     if store.has(agent):
         store.remove(agent)
-    in_two_goes(store, make, name, monkeypatch)
+    again = compiled_once(task)
+    in_two_goes(task, again, monkeypatch)
     made = removed(store, (agent,))
-    make()
+    again.run(ignore)
     assert bits(store, (agent,)) == made
     store.load(agent, ArtefactShapes(PROBLEM, recipes_for([METHODS[name]]))[agent])  # or it raises

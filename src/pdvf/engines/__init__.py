@@ -17,28 +17,34 @@ from pdvf.engines.native import NativeEngine
 from pdvf.families.base import Family, HostFamily, MujocoFamily, NativeFamily
 from pdvf.families.mujoco import need
 
-Contexts = tuple[tuple[float, ...], ...]
+Make = Callable[[Any, int], Engine]
+"""From a family and the seed of its splits."""
 
 
-def _mjx(name: str, *packages: str) -> Callable[[Any, Contexts], Engine]:
-    def make(family: MujocoFamily, contexts: Contexts) -> Engine:
+def _all_contexts(family: Family, seed: int) -> tuple[tuple[float, ...], ...]:
+    contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])
+    return tuple(map(tuple, contexts.tolist()))
+
+
+def _mjx(name: str, *packages: str) -> Make:
+    def make(family: MujocoFamily, seed: int) -> Engine:
         for package in packages:  # now: a run's folder is made next
             need(package, package, f"engine {name}")
         from pdvf.engines.mjx import MjxEngine
 
-        return MjxEngine(family, contexts, "warp" if name == "warp" else "jax")
+        return MjxEngine(family, _all_contexts(family, seed), "warp" if name == "warp" else "jax")
 
     return make
 
 
-ENGINES: dict[str, tuple[Any, Callable[[Any, Contexts], Engine]]] = {
-    "native": (NativeFamily, lambda family, contexts: NativeEngine(family)),
-    "c": (MujocoFamily, lambda family, contexts: MujocoCEngine(family)),
+ENGINES: dict[str, tuple[Any, Make]] = {
+    "native": (NativeFamily, lambda family, seed: NativeEngine(family)),
+    "c": (MujocoFamily, lambda family, seed: MujocoCEngine(family)),
     "mjx": (MujocoFamily, _mjx("mjx", "mujoco")),
     "warp": (MujocoFamily, _mjx("warp", "mujoco", "warp")),
-    "host": (HostFamily, HostEngine),
+    "host": (HostFamily, lambda family, seed: HostEngine(family, _all_contexts(family, seed))),
 }
-"""The families that an engine simulates, and what makes it from one and all contexts that it will be asked for."""
+"""The families that each simulates, and what makes it."""
 
 
 def make_engine(family: Family, name: str = "auto", seed: int = 0) -> Engine:
@@ -59,8 +65,7 @@ def make_engine(family: Family, name: str = "auto", seed: int = 0) -> Engine:
     if name not in fitting:
         listed = ", ".join(fitting)
         raise ConfigError(f"engine is {name!r}, expected auto or one that simulates {family.name}: {listed}")
-    contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])
-    return ENGINES[name][1](family, tuple(map(tuple, contexts.tolist())))
+    return ENGINES[name][1](family, seed)
 
 
 def _has_warp() -> bool:
