@@ -15,8 +15,7 @@ import numpy as np
 
 from pdvf.config import Config, to_dict
 from pdvf.experiment.store import RunStore
-from pdvf.families import Spaceship
-from pdvf.families.builtin.spaceship import SpaceshipOptions
+from pdvf.families.builtin.spaceship import Spaceship, SpaceshipOptions
 from pdvf.reports import write_report
 
 LEVEL = {

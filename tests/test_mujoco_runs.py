@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,11 +24,10 @@ from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.plan import plan
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.stages import _finite
-from pdvf.experiment.store import RunStore
 from pdvf.families.registry import family_names
 from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.reports import write_report
-from tiny import TINY, relaxed
+from tiny import TINY, random_run, relaxed
 
 pytest.importorskip("mujoco")
 MUJOCO = [name for name in family_names() if name != "spaceship"]
@@ -114,16 +112,12 @@ def test_all_phases(family, made_up, tmp_path):
         (tmp_path / "cheetah.py").write_text(SHORTER.format(path=str(EXAMPLE)))
         target = f"{tmp_path / 'cheetah.py'}:family"
     config = tiny_config(target)
-    problem, options, rng = Problem(config), config.environment, np.random.default_rng(0)
+    problem, options = Problem(config), config.environment
     with relaxed():
-        shapes = artefact_shapes(problem)
-        store = RunStore.create(tmp_path / "run", to_dict(config), "test")
-        for leaf in (leaf for name in made_up for leaf in PHASES[name].leaves):
-            drawn = jax.tree.map(lambda x: rng.normal(0.0, 0.1, x.shape).astype(x.dtype), shapes[leaf])
-            store.save(leaf, drawn, info={"history": [], "seconds": 0.0})
+        store = random_run(tmp_path / "run", config, made_up)
         EXECUTORS["serial"](plan(store, problem, phases=(*PHASES, "returns")), ignore)
-        trajectories = store.load("trajectories", shapes["trajectories"])
-        evaluation = store.load("evaluation", shapes["evaluation"])
+        trajectories = store.load("trajectories", artefact_shapes(problem)["trajectories"])
+        evaluation = store.load_arrays("evaluation")
     page = write_report(store).read_text()
     assert f"PD-VF on {family.capitalize()}" in page
     assert "paths in the test" not in page  # those are Spaceship's

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -27,8 +28,10 @@ from pdvf.config import (
 from pdvf.config.presets import preset
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.core.networks import FeedForward, SetEncoder
+from pdvf.experiment.store import RunStore
 from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.paper.dynamics import DynamicsAutoencoder
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.paper.policy import PolicyDecoder
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
@@ -89,6 +92,21 @@ def flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in options.items():
         found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return found
+
+
+def random_run(
+    folder: Path, config: Config = TINY, phases: Sequence[str] = ("train", "collect", "embed", "fit")
+) -> RunStore:
+    """A run whose phases left random numbers: what they learned does not matter to whoever uses it."""
+    store, problem, rng = RunStore.create(folder, to_dict(config), "test"), Problem(config), np.random.default_rng(0)
+
+    def draw(like: Any) -> Any:
+        numbers = 0.4 * rng.normal(size=like.shape) + 0.2
+        return jnp.asarray(numbers > 0 if like.dtype == bool else numbers, like.dtype)
+
+    for name in (leaf for phase in phases for leaf in PHASES[phase].leaves):
+        store.save(name, jax.tree.map(draw, artefact_shapes(problem)[name]), info={"history": [], "seconds": 0.0})
+    return store
 
 
 @contextlib.contextmanager

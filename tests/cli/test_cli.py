@@ -140,7 +140,7 @@ def test_list_takes_no_arguments(complaint):
         ("--seed -1", "seed is -1, expected a whole number"),
         ("--ppo.steps many", "--ppo.steps: invalid literal for int() with base 10: 'many'"),
         ("--environment.decay fast", "--environment.decay: could not convert string to float: 'fast'"),
-        ("--engine circle", "invalid choice 'circle'"),
+        ("--engine circle", "engine is 'circle', expected one of auto, native, c, mjx, warp, host"),
         # Accepted today, with a result that is not the one asked for:
         ("--seed 4294967296", "seed is 4294967296, expected"),  # the same run as seed 0
         ("--value.batch 1", "value.batch is 1, expected"),  # half a batch is nothing, and its mean not a number

@@ -16,10 +16,11 @@ from pdvf.core.validation import ConfigError
 from pdvf.engines import MujocoCEngine, make_engine
 from pdvf.engines.mjx_limits import contacts, rows
 from pdvf.engines.mujoco_c import double_bits
-from pdvf.families import AntLegs, AntWind, Physics, Spaceship, Swimmer
-from pdvf.families.builtin.ant_legs import AntLegsOptions
-from pdvf.families.builtin.ant_wind import AntWindOptions
-from pdvf.families.builtin.swimmer import SwimmerOptions
+from pdvf.families import Physics
+from pdvf.families.builtin.ant_legs import AntLegs, AntLegsOptions
+from pdvf.families.builtin.ant_wind import AntWind, AntWindOptions
+from pdvf.families.builtin.spaceship import Spaceship
+from pdvf.families.builtin.swimmer import Swimmer, SwimmerOptions
 from pdvf.families.mujoco import base_model, model
 
 mujoco = pytest.importorskip("mujoco")

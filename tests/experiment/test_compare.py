@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,10 +17,10 @@ from pdvf.config import ConfigError, to_dict
 from pdvf.experiment.comparison import find_methods, write_returns
 from pdvf.experiment.plan import recipes_for
 from pdvf.experiment.store import RunStore
-from pdvf.families import Spaceship
+from pdvf.families.builtin.spaceship import Spaceship
 from pdvf.methods import METHODS
-from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
-from tiny import TINY, command_line, relaxed
+from pdvf.paper.pipeline import Problem
+from tiny import TINY, command_line, random_run, relaxed
 
 DOCS = Path(__file__).parents[2] / "docs" / "add_a_method.md"
 CHEAP = ("pd-vf", "ppo-env", "nn")
@@ -40,19 +39,10 @@ def compare(folder: Path, *methods: str) -> int:
     return main([*words, "--methods", *methods])
 
 
-def untrained(folder: Path) -> None:
-    """A run whose phases left random numbers: enough to play with."""
-    store, rng = RunStore.create(folder, to_dict(TINY), "test"), np.random.default_rng(0)
-    shapes = artefact_shapes(Problem(TINY))
-    for name in (leaf for phase in ("train", "collect", "embed", "fit") for leaf in PHASES[phase].leaves):
-        tree = jax.tree.map(lambda x: jnp.asarray(0.4 * rng.normal(size=x.shape) + 0.2, x.dtype), shapes[name])
-        store.save(name, tree)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("compared") / "run"
-    untrained(folder)
+    random_run(folder)
     example = re.search(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     assert example is not None
     file = folder.parent / "lookup.py"
@@ -95,7 +85,7 @@ def test_one_evaluation_agrees_with_that_of_the_pipeline(run):
 def test_no_line_of_the_table_changes_when_a_method_joins(tmp_path, monkeypatch):
     """Phase `evaluate` and `compare` play the same episodes of the same agents, also where starts are random."""
     folder = tmp_path / "run"
-    untrained(folder)
+    random_run(folder)
     start = Spaceship.initial_state
 
     def anywhere(self, key, context):

@@ -20,8 +20,7 @@ from pdvf.experiment.diagnosis import (
     measure,
     table,
 )
-from pdvf.families import Spaceship
-from pdvf.families.builtin.spaceship import SpaceshipOptions
+from pdvf.families.builtin.spaceship import Spaceship, SpaceshipOptions
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import ReturnScale, make_members
 from pdvf.paper.problem import Problem

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from pdvf.config import to_dict
-from pdvf.core.devices import compiled
 from pdvf.experiment.comparison import method_key
-from pdvf.experiment.plan import find_task, plan
+from pdvf.experiment.plan import Task, find_task, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, agent_artefact
-from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
-from tiny import TINY, relaxed
+from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, artefact_shapes
+from tiny import TINY, random_run, relaxed
 
 PROBLEM = Problem(TINY)
 
@@ -36,32 +32,19 @@ def checks() -> Iterator[None]:
         yield
 
 
-def untrained(folder: Path, shapes: dict[str, Any]) -> RunStore:
-    """A run whose phases left random numbers: what they learned does not matter here."""
-    store, rng = RunStore.create(folder, to_dict(TINY), "test"), np.random.default_rng(0)
-    for name in (leaf for phase in PHASES.values() for leaf in phase.leaves if leaf != "evaluation"):
-        store.save(name, jax.tree.map(lambda x: _random(x, rng), shapes[name]))
-    return store
-
-
-def _random(x: Any, rng: np.random.Generator) -> jax.Array:
-    numbers = 0.4 * rng.normal(size=x.shape) + 0.2
-    return jnp.asarray(numbers > 0 if x.dtype == bool else numbers, x.dtype)
-
-
-@cache
-def shapes() -> dict[str, Any]:
-    return artefact_shapes(PROBLEM)
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> RunStore:
-    return untrained(tmp_path_factory.mktemp("untrained") / "run", shapes())
+    return random_run(tmp_path_factory.mktemp("untrained") / "run")
 
 
-def in_two_goes(store: RunStore, make: Callable[[], None], stages: str, patch: pytest.MonkeyPatch) -> None:
-    """Stops right after a stage was saved, then makes the rest from what is on the disk."""
-    save = RunStore.save_stage
+def compiled_once(task: Task) -> Task:
+    """The same task, which keeps its phase and with it the programs that were compiled for it."""
+    return replace(task, make=cache(task.make))
+
+
+def in_two_goes(task: Task, again: Task, patch: pytest.MonkeyPatch) -> None:
+    """Stops right after a stage was saved, then makes the rest with another object from what is on the disk."""
+    store, save = task.store, RunStore.save_stage
 
     def save_and_die(self: RunStore, *given: Any, **named: Any) -> None:
         save(self, *given, **named)
@@ -70,12 +53,12 @@ def in_two_goes(store: RunStore, make: Callable[[], None], stages: str, patch: p
     with patch.context() as patched:
         patched.setattr(RunStore, "save_stage", save_and_die)
         with pytest.raises(Killed):
-            make()
-    latest = store.latest_stage(stages)
+            task.run(ignore)
+    latest = store.latest_stage(task.name)
     assert latest is not None
     assert latest[0] == 1
-    make()
-    assert store.latest_stage(stages) is None
+    again.run(ignore)
+    assert store.latest_stage(task.name) is None
 
 
 def bits(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
@@ -92,17 +75,14 @@ def removed(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [name for name in PHASES if name not in ("collect", "evaluate")])  # one stage each
 def test_phase(name, store, monkeypatch):
-    leaves = PHASES[name].leaves
-
-    def make() -> None:
-        find_task(store, PROBLEM, name).run(ignore)
-
-    random = {leaf: store.load(leaf, shapes()[leaf]) for leaf in leaves}
+    leaves, task = PHASES[name].leaves, find_task(store, PROBLEM, name)
+    again = compiled_once(task)
+    random = {leaf: store.load(leaf, artefact_shapes(PROBLEM)[leaf]) for leaf in leaves}
     for leaf in leaves:
         store.remove(leaf)
-    in_two_goes(store, make, name, monkeypatch)
+    in_two_goes(task, again, monkeypatch)
     made = removed(store, leaves)
-    make()
+    again.run(ignore)
     assert bits(store, leaves) == made
     for leaf, tree in random.items():  # what other phases were made from
         store.save(leaf, tree)
@@ -114,8 +94,17 @@ SEVERAL_STAGES = ("rl2", "maml", "ppo-dyn", "ppo-all", "kmeans", "no-agg-policy"
 def test_no_other_method_can_be_stopped_in_between(store):
     others = [method for name, method in METHODS.items() if name not in SEVERAL_STAGES]
     for method in others:
-        inputs = {needed: store.load(needed, shapes()[needed]) for needed in method.needs}
-        assert method.train(PROBLEM, inputs, method_key(PROBLEM, method)).stages == 1
+        inputs = {needed: store.load(needed, artefact_shapes(PROBLEM)[needed]) for needed in method.needs}
+        training = method.train(PROBLEM, inputs, method_key(PROBLEM, method))
+        assert training.stages == 1
+        made, _ = training.advance(training.start(), 0)
+        assert alike(made[agent_artefact(method.name)], jax.eval_shape(lambda m=method: m.skeleton(PROBLEM)))
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two pytrees have the same structure, shapes and types."""
+    same = jax.tree.map(lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype), a, b)
+    return all(jax.tree.leaves(same))
 
 
 @pytest.mark.parametrize("name", SEVERAL_STAGES)
@@ -125,22 +114,11 @@ def test_method(name, store, monkeypatch):
     for other in others:
         other.run(ignore)
 
-    def make() -> None:
-        task.run(ignore)
-
     if store.has(agent):
         store.remove(agent)
-    in_two_goes(store, make, name, monkeypatch)
+    again = compiled_once(task)
+    in_two_goes(task, again, monkeypatch)
     made = removed(store, (agent,))
-    make()
+    again.run(ignore)
     assert bits(store, (agent,)) == made
-
-
-def test_a_program_with_compiler_options_inside_a_trace():
-    # A phase's state is described by tracing its start, which may call such a program with numbers at hand.
-    program, numbers = compiled(lambda x: x + 1.0), jnp.arange(3.0)
-    jax.config.update("jax_disable_most_optimizations", False)  # as users have it
-    try:
-        assert jax.eval_shape(lambda: program(numbers)).shape == (3,)
-    finally:
-        jax.config.update("jax_disable_most_optimizations", True)
+    store.load(agent, ArtefactShapes(PROBLEM, recipes_for([METHODS[name]]))[agent])  # or it raises

@@ -17,7 +17,7 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import to_json
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.sweep import APPENDIX_C, HeldOut, _claim, make_sweep, with_options
-from pdvf.families import Spaceship
+from pdvf.families.builtin.spaceship import Spaceship
 from tiny import TINY, command_line, relaxed
 
 SMALL = make_sweep(TINY, {"ppo.learning_rate": ["1e-4"]}, [], "pd-vf", [2])

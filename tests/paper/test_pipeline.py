@@ -17,13 +17,14 @@ from pdvf.engines import NativeEngine
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.stages import run_phase
 from pdvf.experiment.store import RunStore
-from pdvf.families import Spaceship, Split
-from pdvf.paper.adapter import Adapter, ClosedForm, adapt_episodes
+from pdvf.families import Split
+from pdvf.families.builtin.spaceship import Spaceship
+from pdvf.paper.adapter import Adapter, adapt_episodes, closed_form
 from pdvf.paper.aggregate import ReturnScale, make_members
-from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
+from pdvf.paper.pipeline import PHASES, UNTRAINED, Problem, artefact_shapes
 from tiny import TINY, make_body, relaxed, same_scale
 
-ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves]
+ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves if name in UNTRAINED]
 LEARNING = ("train", "collect", "embed", "fit")  # the phases that learn from training environments alone
 LEARNED = ("policies", "trajectories", "dynamics", "policy", "adapter")
 
@@ -31,8 +32,7 @@ LEARNED = ("policies", "trajectories", "dynamics", "policy", "adapter")
 @pytest.fixture(scope="module")
 def shapes() -> dict[str, Any]:
     with relaxed():
-        known = artefact_shapes(Problem(TINY))
-        return {name: known[name] for spec in PHASES.values() for name in spec.leaves}
+        return {name: artefact_shapes(Problem(TINY))[name] for name in ARTEFACTS}
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,13 @@ def bits(store: RunStore, names: Sequence[str]) -> dict[str, str]:
 
 
 def load(store: RunStore, shapes: dict[str, Any], name: str) -> Any:
-    return store.load(name, shapes[name])
+    return store.load(name, shapes[name]) if name in shapes else store.load_arrays(name)
 
 
 # Shapes
 
 
-def test_every_artefact_has_the_shape_worked_out_beforehand(tiny_run, shapes):
-    assert set(shapes) == set(ARTEFACTS)
+def test_every_artefact_has_the_shape_that_the_configuration_says(tiny_run, shapes):
     for name in ARTEFACTS:
         arrays = tiny_run.manifest(name)["arrays"]
         leaves = jax.tree.leaves_with_path(shapes[name])
@@ -98,12 +97,6 @@ def test_shapes_by_hand(shapes):
     assert adapter.body.probe.log_std.shape == (2, 2)
     assert adapter.train_z_d.shape == (2, 3, 3)
     assert adapter.train_z_pi.shape == (2, 6 * 3, 3)
-    evaluation = shapes["evaluation"]
-    assert {name: evaluation[name].shape for name in ("returns", "z_pi", "transfer")} == {
-        "returns": (2, 4, 2),
-        "z_pi": (2, 4, 2, 3),
-        "transfer": (4, 1, 4),
-    }
 
 
 def test_training_changes_policies_and_models(tiny_run, shapes):
@@ -189,7 +182,7 @@ def test_adapted_episodes_are_those_of_the_gymnasium_environment(tiny_run, shape
     problem = Problem(TINY)
     adapter = jax.tree.map(lambda x: x[1], load(tiny_run, shapes, "adapter"))
     keys = jax.random.split(jax.random.key(0))
-    play = jax.jit(lambda a: adapt_episodes(problem.engine, a, problem.everywhere, ClosedForm(), keys[0], keys[1]))
+    play = jax.jit(lambda a: adapt_episodes(problem.engine, a, problem.everywhere, closed_form, keys[0], keys[1]))
     adapted = play(adapter)
     returns = []
     for e in range(4):
@@ -241,7 +234,7 @@ def test_probing_steps_count_in_the_return(point, checks_off):
     scale = ReturnScale(jnp.array(-6.5), jnp.array(6.5), jnp.array(1.0))
     adapter = Adapter(body, members, scale, jnp.zeros((2, 3)), jnp.zeros((2, 3)))
     contexts = jnp.array([[-1.0], [0.5], [1.0]])
-    play = jax.jit(lambda a: adapt_episodes(NativeEngine(point), a, contexts, ClosedForm(), keys[2], keys[3]))
+    play = jax.jit(lambda a: adapt_episodes(NativeEngine(point), a, contexts, closed_form, keys[2], keys[3]))
     adapted = play(adapter)
     rewards = np.asarray(contexts)[:, 0] * np.asarray(adapted.steps.next_observation)[..., 0]  # [T, n]
     assert rewards.shape == (8, 3)

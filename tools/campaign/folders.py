@@ -546,9 +546,8 @@ class Session:
                 for _ in comparison.method_rows(store, problem):
                     pass
                 shapes = pipeline.artefact_shapes(problem)
-                for spec in pipeline.PHASES.values():
-                    for name in (*spec.leaves, *spec.needs):
-                        store.load(name, shapes[name])
+                for name in pipeline.UNTRAINED:
+                    store.load(name, shapes[name])
             run = read_run(store)
             html, summary = page.render(run, [], []), tables.summary(run)
             for markup in ("<script", "<img"):

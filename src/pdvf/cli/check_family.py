@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -14,7 +14,7 @@ class CheckFamily:
 
     family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY")]
     """A family that `pdvf list` names, or your own as file.py:object or package.module:object."""
-    engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
+    engine: str = "auto"
     """What simulates."""
     seed: int = 0
     """Seed of everything that is random."""

@@ -50,9 +50,9 @@ class Config:
     budget: Literal["paper", "equal"] = "paper"
     """Environment steps of a policy that a method trains: `paper` for `ppo.steps`, as one of PD-VF's; with `equal` all
     of a method's policies, of all seeds together, get what all of PD-VF's get."""
-    engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
-    """What simulates: native JAX, Python on the host, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an
-    NVIDIA GPU."""
+    engine: str = "auto"
+    """What simulates: native (JAX), host (Python), c (MuJoCo), mjx (MuJoCo in JAX, a reference), warp (the same on an
+    NVIDIA GPU), or auto for what suits the family and the machine."""
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))

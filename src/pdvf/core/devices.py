@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
@@ -36,25 +35,17 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`jax.jit` for programs that run for seconds: on a CPU they spend as long with the compiler.
 
     At the compiler's first level it is done sooner and the code is as fast here (docs/decisions/0002-two-cores.md);
-    `jax_disable_most_optimizations` asks for level 0. Inside another program, which decides how it is compiled, the
-    function is just called.
+    `jax_disable_most_optimizations` asks for level 0. Not for use inside another program, which decides for all of it.
     """
     plain = jax.jit(function)
     levels = [jax.jit(function, compiler_options={"xla_backend_optimization_level": level}) for level in (0, 1)]
 
     def call(*arguments: Any) -> Any:
-        if tracing(arguments):
-            return function(*arguments)
         if jax.default_backend() != "cpu":
             return plain(*arguments)
         return levels[not jax.config.values["jax_disable_most_optimizations"]](*arguments)
 
     return call
-
-
-def tracing(arguments: Any) -> bool:
-    """Whether JAX is tracing: the arguments are abstract, or whatever is computed now is (`jax.eval_shape`)."""
-    return any(isinstance(leaf, Tracer) for leaf in (jax.lax.add(1.0, 1.0), *jax.tree.leaves(arguments)))
 
 
 class Program:
@@ -72,7 +63,7 @@ class Program:
     def __call__(self, shared: Any, split: Any) -> Any:
         """What the function returns, on the first device."""
         devices, parts = self._devices(split)
-        if parts == 1 or tracing((shared, split)):
+        if parts == 1:
             return self._plain(shared, split)
         mesh = Mesh(np.array(devices[:parts]), ("rows",))
         if parts not in self._sharded:

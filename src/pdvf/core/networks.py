@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from pdvf.core.arrays import Array
 
@@ -94,6 +93,4 @@ def vmap_init(make: Callable[..., Any], keys: Array, *data: Any) -> Any:
     def many(keys: Array, *data: Any) -> Any:
         return jax.vmap(lambda key: make(key, *data))(keys)
 
-    if isinstance(keys, Tracer):
-        return many(keys, *data)
     return jax.jit(many, compiler_options={"xla_backend_optimization_level": 0})(keys, *data)

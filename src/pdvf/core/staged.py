@@ -23,7 +23,7 @@ class Staged(Protocol[State]):
         ...
 
     def start(self) -> State:
-        """The state before the first stage; `jax.eval_shape` must be able to trace it."""
+        """The state before the first stage, also what a saved state is read into."""
         ...
 
     def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
@@ -52,7 +52,6 @@ class OneStage:
 
     def advance(self, state: Any, stage: int) -> tuple[Any, Mapping[str, Any]]:
         """Makes everything."""
-        del state, stage
         return self.make()
 
     def finish(self, state: Any) -> Mapping[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +17,34 @@ from pdvf.engines.native import NativeEngine
 from pdvf.families.base import Family, HostFamily, MujocoFamily, NativeFamily
 from pdvf.families.mujoco import need
 
-NAMES = ("auto", "native", "host", "c", "mjx", "warp")
+Make = Callable[[Any, int], Engine]
+"""From a family and the seed of its splits."""
+
+
+def _all_contexts(family: Family, seed: int) -> tuple[tuple[float, ...], ...]:
+    contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])
+    return tuple(map(tuple, contexts.tolist()))
+
+
+def _mjx(name: str, *packages: str) -> Make:
+    def make(family: MujocoFamily, seed: int) -> Engine:
+        for package in packages:  # now: a run's folder is made next
+            need(package, package, f"engine {name}")
+        from pdvf.engines.mjx import MjxEngine
+
+        return MjxEngine(family, _all_contexts(family, seed), "warp" if name == "warp" else "jax")
+
+    return make
+
+
+ENGINES: dict[str, tuple[Any, Make]] = {
+    "native": (NativeFamily, lambda family, seed: NativeEngine(family)),
+    "c": (MujocoFamily, lambda family, seed: MujocoCEngine(family)),
+    "mjx": (MujocoFamily, _mjx("mjx", "mujoco")),
+    "warp": (MujocoFamily, _mjx("warp", "mujoco", "warp")),
+    "host": (HostFamily, lambda family, seed: HostEngine(family, _all_contexts(family, seed))),
+}
+"""The families that each simulates, and what makes it."""
 
 
 def make_engine(family: Family, name: str = "auto", seed: int = 0) -> Engine:
@@ -23,39 +52,20 @@ def make_engine(family: Family, name: str = "auto", seed: int = 0) -> Engine:
 
     `seed` is the seed of the family's splits: MJX keeps a table of the models of all their environments.
     """
-    if name not in NAMES:
-        raise ConfigError(f"engine is {name!r}, expected one of {', '.join(NAMES)}")
-    fitting = _fitting(family)
+    if name not in ("auto", *ENGINES):
+        raise ConfigError(f"engine is {name!r}, expected one of auto, {', '.join(ENGINES)}")
+    fitting = [known for known, (kind, _) in ENGINES.items() if isinstance(family, kind)]
+    if not fitting:
+        raise ConfigError(
+            f"no engine simulates {type(family).__name__}: it must satisfy NativeFamily, MujocoFamily or HostFamily of "
+            "pdvf.families"
+        )
     if name == "auto":
         name = "warp" if "warp" in fitting and _has_warp() else fitting[0]
     if name not in fitting:
         listed = ", ".join(fitting)
         raise ConfigError(f"engine is {name!r}, expected auto or one that simulates {family.name}: {listed}")
-    if isinstance(family, NativeFamily):
-        return NativeEngine(family)
-    contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])
-    known = tuple(map(tuple, contexts.tolist()))
-    if isinstance(family, HostFamily):
-        return HostEngine(family, known)
-    assert isinstance(family, MujocoFamily)
-    if name == "c":
-        return MujocoCEngine(family)
-    for package in ("mujoco", "warp") if name == "warp" else ("mujoco",):  # now: a run's folder is made next
-        need(package, package, f"engine {name}")
-    from pdvf.engines.mjx import MjxEngine
-
-    return MjxEngine(family, known, "warp" if name == "warp" else "jax")
-
-
-def _fitting(family: Family) -> tuple[str, ...]:
-    """The engines that simulate a family, the usual one first."""
-    for kind, names in ((NativeFamily, ("native",)), (MujocoFamily, ("c", "mjx", "warp")), (HostFamily, ("host",))):
-        if isinstance(family, kind):
-            return names
-    raise ConfigError(
-        f"no engine simulates {type(family).__name__}: it must satisfy NativeFamily, MujocoFamily or HostFamily of "
-        "pdvf.families"
-    )
+    return ENGINES[name][1](family, seed)
 
 
 def _has_warp() -> bool:
@@ -63,4 +73,4 @@ def _has_warp() -> bool:
     return importlib.util.find_spec("warp") is not None and jax.default_backend() == "gpu"
 
 
-__all__ = ["NAMES", "Engine", "HostEngine", "MujocoCEngine", "NativeEngine", "make_engine"]
+__all__ = ["ENGINES", "Engine", "HostEngine", "MujocoCEngine", "NativeEngine", "make_engine"]

@@ -275,7 +275,6 @@ class MujocoEnv(FamilyEnv):
         height: int = 240,
     ):
         def draw(hidden: np.ndarray, state: BitState, path: np.ndarray) -> np.ndarray:
-            del path
             return paint(family, hidden, np.asarray(state.physics.qpos), (width, height))
 
         super().__init__(NativeMujoco(family), context, split_seed=split_seed, draw=draw, render_mode=render_mode)
@@ -311,7 +310,6 @@ def _frame(family: DrawnFamily) -> Draw:
     """A picture [320, 320, 3] of a path [t, 2] in the family's scene."""
 
     def draw(context: np.ndarray, state: State, path: np.ndarray) -> np.ndarray:
-        del state
         figure = Figure(figsize=(4, 4), dpi=80)
         canvas = FigureCanvasAgg(figure)
         axes = figure.add_axes((0.02, 0.02, 0.96, 0.96))

@@ -60,7 +60,6 @@ def acting(policy: Callable[[Array], Array], noise: Array | float | None = None)
     """Acts by a policy without memory, from an observation [o] to a scaled action [a], with Gaussian noise if any."""
 
     def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
-        del feedback
         mean = jax.vmap(policy)(observation)
         return mean if noise is None else mean + noise * jax.random.normal(key, mean.shape), memory
 

@@ -16,7 +16,11 @@ import numpy as np
 from pdvf.core.arrays import Array, Box
 from pdvf.core.objective import objective_of
 from pdvf.engines.base import Engine
-from pdvf.families.base import Family, Outcome, Split, State
+from pdvf.families.base import Family, Outcome, State
+
+
+def _own(name: str) -> Any:
+    return property(lambda wrapped: getattr(wrapped.inner, name))
 
 
 @dataclass(frozen=True)
@@ -24,49 +28,15 @@ class WrappedFamily:
     """A family seen through a wrapper: everything is its own that a subclass does not change."""
 
     inner: Any  # Family
-
-    @property
-    def name(self) -> str:
-        """The family's own, as all below."""
-        return self.inner.name
-
-    @property
-    def context_names(self) -> tuple[str, ...]:
-        """Names of the context's numbers."""
-        return self.inner.context_names
-
-    @property
-    def observation(self) -> Box:
-        """Bounds of the observation."""
-        return self.inner.observation
-
-    @property
-    def action(self) -> Box:
-        """Bounds of the action."""
-        return self.inner.action
-
-    @property
-    def horizon(self) -> int:
-        """Longest episode."""
-        return self.inner.horizon
-
-    @property
-    def probe_steps(self) -> int:
-        """N_d."""
-        return self.inner.probe_steps
-
-    @property
-    def objective(self) -> Any:
-        """What an episode is worth."""
-        return objective_of(self.inner)
-
-    def train(self, seed: int) -> Split:
-        """Training environments."""
-        return self.inner.train(seed)
-
-    def test(self, seed: int) -> Split:
-        """Test environments."""
-        return self.inner.test(seed)
+    name = _own("name")
+    context_names = _own("context_names")
+    observation = _own("observation")
+    action = _own("action")
+    horizon = _own("horizon")
+    probe_steps = _own("probe_steps")
+    train = _own("train")
+    test = _own("test")
+    objective = property(lambda wrapped: objective_of(wrapped.inner))
 
 
 @dataclass(frozen=True)
@@ -123,7 +93,6 @@ class MultiTask:
 
     def step(self, contexts: Array, states: MultiTaskState, actions: Array) -> tuple[MultiTaskState, Outcome]:
         """One step of each episode in the environment it is in."""
-        del contexts
         inner, outcome = self.inner.step(states.context, states.inner, actions)
         wide = jnp.concatenate([outcome.observation, states.feature], axis=-1)
         return states._replace(inner=inner), outcome._replace(observation=wide)

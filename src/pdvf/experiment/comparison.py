@@ -24,7 +24,7 @@ from pdvf.core.staged import OneStage
 from pdvf.experiment.files import to_csv
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import RunStore
-from pdvf.methods import METHODS, Method, play_everywhere
+from pdvf.methods import METHODS, Method, methods_in, play_everywhere
 from pdvf.methods.base import RETURNS, returns_artefact
 from pdvf.paper.pipeline import AXES, Problem
 from pdvf.paper.problem import Stream
@@ -57,7 +57,7 @@ def _from_file(path: Path) -> list[Method]:
         spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigError(f"{path} could not be run ({type(error).__name__}: {error}): mend it") from error
-    found = [value for value in vars(module).values() if isinstance(value, Method) and value.name not in METHODS]
+    found = [method for method in methods_in(module) if method.name not in METHODS]
     if not found:
         raise ConfigError(f"{path} makes no Method of its own: see docs/add_a_method.md")
     return found

@@ -32,7 +32,7 @@ from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
 
 TABLE, REPORT = "returns", "report"
 EVERYTHING = (*PHASES, TABLE, REPORT)
-EVALUATED = ("pd-vf", "nn", "ppo-env")
+EVALUATED = tuple(name for name, method in METHODS.items() if method.every_run)
 """Methods that the phase `evaluate` plays: the run has all that they need."""
 
 
@@ -158,7 +158,9 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         def train(problem: Problem, *inputs: Any) -> Staged[Any]:
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
-        recipes.setdefault(method.name, Recipe(train, needs, (agent_artefact(method.name),)))
+        recipes.setdefault(
+            method.name, Recipe(train, needs, (agent_artefact(method.name),), untrained=method.skeleton)
+        )
 
     for method in methods:
         add(method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,28 +14,15 @@ from pdvf.experiment.errors import RunError
 Tree = TypeVar("Tree")
 
 
-class Leaf(NamedTuple):
-    """What is stored for one leaf of a tree."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    key: str | None  # implementation of the random keys that the leaf holds, if it does
-    host: bool  # a numpy array, to be given back as one
-
-
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:
     """The leaves of a tree by name, such as `actor.layers.0.weight`; typed random keys become their data."""
-    arrays: dict[str, np.ndarray] = {}
-    for name, leaf in _named_leaves(tree).items():
-        _describe(name, leaf)
-        arrays[name] = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
-    return arrays
+    return {name: np.asarray(_data(leaf), order="C") for name, leaf in _named_leaves(tree).items()}
 
 
 def from_arrays(like: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
-    """The tree with the structure of `like`, whose leaves are arrays or `jax.ShapeDtypeStruct`.
+    """The tree with the structure of `like`, whose leaves are arrays or `jax.ShapeDtypeStruct`; random keys are arrays.
 
-    Leaves become JAX arrays on the default device, or numpy arrays where `like` has numpy arrays.
+    Leaves become JAX arrays on the default device.
     """
     named = _named_leaves(like)
     what = f"expected the {len(named)} arrays of {type(like).__name__}"
@@ -45,7 +32,7 @@ def from_arrays(like: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
     for name in arrays:
         if name not in named:
             raise RunError(f"array {name!r} is unknown, {what}")
-    leaves = [_restore(name, _describe(name, leaf), arrays[name]) for name, leaf in named.items()]
+    leaves = [_restore(name, leaf, arrays[name]) for name, leaf in named.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -85,13 +72,13 @@ def require_axes(
             raise RunError(f"{where}: array {name!r} holds numbers that are not finite or above {LARGEST:g}")
 
 
-def _restore(name: str, leaf: Leaf, array: np.ndarray) -> Any:
-    if (array.dtype, array.shape) != (leaf.dtype, leaf.shape):
-        raise RunError(f"array {name!r} is {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)}")
-    if leaf.host:
-        return array
-    if leaf.key is not None:
-        return jax.random.wrap_key_data(jnp.asarray(array), impl=leaf.key)
+def _restore(name: str, leaf: Any, array: np.ndarray) -> jax.Array:
+    stored = _data(leaf)
+    if (array.dtype, array.shape) != (stored.dtype, stored.shape):
+        expected = f"{stored.dtype}{list(stored.shape)}"
+        raise RunError(f"array {name!r} is {array.dtype}{list(array.shape)}, expected {expected}")
+    if is_key(leaf):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
     return jnp.asarray(array)
 
 
@@ -101,25 +88,16 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "value"
         if name in named:
             raise ValueError(f"two leaves are called {name!r}: give the parts of the tree names without dots")
+        if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic):
+            raise TypeError(f"leaf {name!r} is a {type(leaf).__name__}, expected an array")
         named[name] = leaf
     return named
 
 
-def _describe(name: str, leaf: Any) -> Leaf:
-    if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic):
-        raise TypeError(f"leaf {name!r} is a {type(leaf).__name__}, expected an array")
-    if not _is_key(leaf):
-        host = isinstance(leaf, np.ndarray | np.generic)
-        return Leaf(tuple(leaf.shape), np.dtype(leaf.dtype), None, host)
-    implementations: list[Any] = []
-
-    def data(keys: jax.Array) -> jax.Array:
-        implementations.append(jax.random.key_impl(keys))
-        return jax.random.key_data(keys)
-
-    stored = jax.eval_shape(data, leaf)
-    return Leaf(stored.shape, np.dtype(stored.dtype), implementations[0], False)
+def _data(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Whether an array holds typed random keys."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -14,6 +14,7 @@ import numpy as np
 from pdvf.core.staged import Staged, State
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener
+from pdvf.experiment.pytrees import is_key
 from pdvf.experiment.store import RunStore
 
 
@@ -93,7 +94,7 @@ def _resume(store: RunStore, phase: Staged[State]) -> tuple[int, list[dict[str, 
     if latest is None:
         return 0, [], 0.0, _strong(phase.start())
     done, name = latest
-    state = store.load(name, jax.eval_shape(phase.start))
+    state = store.load(name, phase.start())
     info = store.info(name)
     return done, list(info.get("history") or ()), float(info.get("seconds") or 0.0), state
 
@@ -112,11 +113,7 @@ def _finite(phase: str, stage: int, state: Any) -> None:
 
 def _strong(tree: State) -> State:
     """Without JAX's weak types, which would make the second stage compile everything again."""
-    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype) if _is_plain(x) else x, tree)
-
-
-def _is_plain(x: Any) -> bool:
-    return not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return jax.tree.map(lambda x: x if is_key(x) else jax.lax.convert_element_type(x, x.dtype), tree)
 
 
 def _mean(values: np.ndarray) -> float:

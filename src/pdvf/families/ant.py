@@ -110,7 +110,6 @@ class Ant(Simulated):
 
     def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
         """Whether the torso is too low or too high, or the simulator has diverged."""
-        del before, action
         low, high = self.options.healthy_height
         finite = jnp.all(jnp.isfinite(after.qpos)) & jnp.all(jnp.isfinite(after.qvel))
         return ~(finite & (after.qpos[2] >= low) & (after.qpos[2] <= high))

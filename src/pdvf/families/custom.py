@@ -85,12 +85,10 @@ class NamedContexts:
 
     def train(self, seed: int) -> Split:
         """Training environments, numbered from 1."""
-        del seed
         return Split(tuple(range(1, len(self.train_contexts) + 1)), self._rows(self.train_contexts))
 
     def test(self, seed: int) -> Split:
         """Test environments, numbered after those of training."""
-        del seed
         first = len(self.train_contexts) + 1
         return Split(tuple(range(first, first + len(self.test_contexts))), self._rows(self.test_contexts))
 
@@ -169,7 +167,6 @@ def positions_and_velocities(physics: Physics) -> Array:
 
 def never(before: Physics, after: Physics, action: Array) -> Array:
     """Nothing but the horizon ends an episode."""
-    del before, after, action
     return jnp.zeros((), bool)
 
 

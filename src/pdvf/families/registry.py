@@ -8,10 +8,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pdvf.families import loading
+from pdvf.families import builtin, loading
 
 if TYPE_CHECKING:
     from pdvf.families.base import Family
@@ -34,13 +33,12 @@ class FamilySpec(NamedTuple):
 
 def family_names() -> tuple[str, ...]:
     """Built-in families."""
-    folder = Path(__file__).parent / "builtin"
-    return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules([str(folder)]))
+    return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules(builtin.__path__))
 
 
 def find_spec(name: str) -> FamilySpec:
     """The entry of a built-in family."""
-    return importlib.import_module(f"pdvf.families.builtin.{name.replace('-', '_')}").FAMILY
+    return importlib.import_module(f"{builtin.__name__}.{name.replace('-', '_')}").FAMILY
 
 
 def make_family(name: str, options: Any = None) -> Family:

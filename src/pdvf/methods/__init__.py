@@ -1,34 +1,35 @@
-"""Every method of the comparison behind one protocol (section 4.3): PD-VF is one of them."""
+"""Every method of the comparison behind one protocol (section 4.3): PD-VF is one of them.
 
-from pdvf.methods.adaptive import PD_VF_PLUS
-from pdvf.methods.base import Agent, AtOnce, Feedback, Hidden, Inputs, Method, Training, Transitions, agent_artefact
-from pdvf.methods.maml import MAML
-from pdvf.methods.multitask_ppo import KMEANS, ORACLE, PPO_ALL, PPO_DYN
-from pdvf.methods.pdvf import BEST_SINGLE, NN, NO_AGG_POLICY, NO_AGG_VALUE, PD_VF, PPO_ENV
+A file of this folder that makes a `Method` has registered it.
+"""
+
+import importlib
+import pkgutil
+
+from pdvf.methods.base import (
+    Agent,
+    AtOnce,
+    Feedback,
+    Hidden,
+    Inputs,
+    Look,
+    Method,
+    Training,
+    Transitions,
+    agent_artefact,
+    methods_in,
+)
 from pdvf.methods.play import play_agent, play_everywhere
-from pdvf.methods.rl2 import RL2
-from pdvf.methods.rma import RMA
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        PD_VF,
-        PPO_ENV,
-        RL2,
-        MAML,
-        PPO_DYN,
-        PPO_ALL,
-        NN,
-        KMEANS,
-        NO_AGG_POLICY,
-        NO_AGG_VALUE,
-        ORACLE,
-        RMA,
-        BEST_SINGLE,
-        PD_VF_PLUS,
-    )
-}
-"""The paper's methods in the order of its figures, then ours."""
+
+def registered() -> dict[str, Method]:
+    """The methods of this folder by name: the paper's in the order of its figures, then ours."""
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    found = {method.name: method for module in modules for method in methods_in(module)}
+    return dict(sorted(found.items(), key=lambda item: item[1].look.place))
+
+
+METHODS = registered()
 
 __all__ = [
     "METHODS",
@@ -37,10 +38,13 @@ __all__ = [
     "Feedback",
     "Hidden",
     "Inputs",
+    "Look",
     "Method",
     "Training",
     "Transitions",
     "agent_artefact",
+    "methods_in",
     "play_agent",
     "play_everywhere",
+    "registered",
 ]

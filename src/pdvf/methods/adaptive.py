@@ -23,7 +23,7 @@ from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import settable
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, agent_artefact
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, agent_artefact
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl import ppo
@@ -184,4 +184,9 @@ def train_plus(problem: Problem, inputs: Inputs, key: Array) -> AdaptiveTraining
     return replace(training, options=method_ppo(problem, problem.config.policy_seeds, spent))
 
 
-PD_VF_PLUS = Method(NAME, "one policy under a belief, trained in a completed family (ours)", train_plus)
+PD_VF_PLUS = Method(
+    NAME,
+    "one policy under a belief, trained in a completed family (ours)",
+    train_plus,
+    look=Look("PD-VF-plus*", "#003f73", 13),
+)

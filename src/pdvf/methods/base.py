@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import equinox as eqx
+import jax
 
 from pdvf.core.arrays import Array
 from pdvf.core.staged import OneStage, Staged
@@ -58,6 +59,19 @@ Training = Staged[Any]
 """How agents come about, stage by stage; it leaves them [S, ...], one for each seed, as `agent_artefact(name)`."""
 
 
+class Look(NamedTuple):
+    """How tables and figures show a method."""
+
+    label: str = ""
+    """Its name in the paper, ours with *; none for the name it goes by."""
+    colour: str = "#444444"
+    place: int = 100
+    """Among all methods: the paper's in the order of its figures, then ours."""
+
+
+GREY = Look()
+
+
 @dataclass(frozen=True)
 class Method:
     """A row of the comparison."""
@@ -66,13 +80,33 @@ class Method:
     text: str
     """One line for people."""
     train: Callable[[Problem, Inputs, Array], Training]
-    """From the problem, the artefacts in `needs` and a key to a training; it may be traced without values."""
+    """From the problem, the artefacts in `needs` and a key to a training."""
     needs: tuple[str, ...] = ()
     """Artefacts of the run; `agent_artefact(name)` asks for another method."""
+    untrained: Callable[[Problem], Any] | None = None
+    """Agents [S, ...] of the right shapes from the configuration alone, by which trained ones are read from their file;
+    None where those that the training begins with, given no artefacts, will do."""
     privileged: bool = False
     """Whether episodes begin with the hidden environment: only upper bounds may be."""
     mirror: Callable[[Any], Any] | None = None
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
+    every_run: bool = False
+    """Whether it is played in every run, compared or not: there is nothing to train for it."""
+    look: Look = GREY
+
+    def skeleton(self, problem: Problem) -> Any:
+        """Untrained agents [S, ...]."""
+        return self.untrained(problem) if self.untrained else begun(self.train(problem, {}, jax.random.key(0)))
+
+
+def begun(training: Training) -> Any:
+    """The agents that a training begins with."""
+    return training.finish(training.start())[agent_artefact(training.name)]
+
+
+def methods_in(module: Any) -> list[Method]:
+    """The methods that a module makes."""
+    return [value for value in vars(module).values() if isinstance(value, Method)]
 
 
 AGENT, RETURNS = "agent-", "returns-"

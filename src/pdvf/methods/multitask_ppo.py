@@ -23,7 +23,18 @@ from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import Engine
 from pdvf.engines.wrappers import MultiTask
 from pdvf.families.base import Family
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
+from pdvf.methods.base import (
+    Feedback,
+    Hidden,
+    Inputs,
+    KeepsMemory,
+    Look,
+    Method,
+    Transitions,
+    agent_artefact,
+    begun,
+)
+from pdvf.paper import untrained
 from pdvf.paper.adapter import nearest
 from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy
 from pdvf.paper.prober import Body
@@ -251,28 +262,42 @@ def probed_embeddings(problem: Problem, bodies: Body, key: Array) -> Array:
 
 def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One policy for all training environments, conditioned on the z_d of a probing episode there."""
-    seeds = problem.config.policy_seeds
     probe_key, train_key = jax.random.split(key)
     body = bodies(problem, inputs)
-    features = probed_embeddings(problem, body, probe_key)
-    return TaskPPO(
-        problem,
-        "ppo-dyn",
-        train_key,
-        method_ppo(problem, seeds),
-        uniform(problem, seeds),
-        features,
-        lambda actor: DynamicsConditioned(actor, body),
-    )
+    return _ppo_dyn(problem, body, probed_embeddings(problem, body, probe_key), train_key)
+
+
+def untrained_ppo_dyn(problem: Problem) -> DynamicsConditioned:
+    """Agents [S, ...] of PPOdyn's shapes."""
+    seeds, environments = problem.config.policy_seeds, len(problem.contexts)
+    features = jnp.zeros((seeds, environments, 1, problem.config.dynamics.embedding))
+    return begun(_ppo_dyn(problem, untrained.bodies(problem, seeds), features, jax.random.key(0)))
+
+
+def _ppo_dyn(problem: Problem, body: Body, features: Array, key: Array) -> TaskPPO:
+    seeds = problem.config.policy_seeds
+    weights, options = uniform(problem, seeds), method_ppo(problem, seeds)
+    return TaskPPO(problem, "ppo-dyn", key, options, weights, features, lambda actor: DynamicsConditioned(actor, body))
 
 
 def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """K policies a seed, each for the environments of one cluster of mean embeddings."""
-    seeds = problem.config.policy_seeds
-    count = min(problem.config.baselines.clusters, problem.contexts.shape[0])
     probe_key, train_key = jax.random.split(key)
     body = bodies(problem, inputs)
-    centres, members = cluster(jnp.mean(probed_embeddings(problem, body, probe_key), axis=2), count)
+    embeddings = jnp.mean(probed_embeddings(problem, body, probe_key), axis=2)
+    return _kmeans(problem, body, *cluster(embeddings, _clusters(problem)), train_key)
+
+
+def untrained_kmeans(problem: Problem) -> NearestPolicy:
+    """Agents [S, ...] of Kmeans' shapes."""
+    seeds, count = problem.config.policy_seeds, _clusters(problem)
+    centres = jnp.zeros((seeds, count, problem.config.dynamics.embedding))
+    members = jnp.zeros((seeds, count, len(problem.contexts)))
+    return begun(_kmeans(problem, untrained.bodies(problem, seeds), centres, members, jax.random.key(0)))
+
+
+def _kmeans(problem: Problem, body: Body, centres: Array, members: Array, key: Array) -> TaskPPO:
+    seeds, count, _ = members.shape
     weights = members / jnp.sum(members, axis=-1, keepdims=True)  # [S, K, E]
 
     def assemble(actors: Any) -> NearestPolicy:
@@ -281,31 +306,27 @@ def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     flat = weights.reshape(seeds * count, -1)
     features = no_features(problem, seeds * count)
     options = method_ppo(problem, seeds * count)
-    return TaskPPO(problem, "kmeans", train_key, options, flat, features, assemble)
+    return TaskPPO(problem, "kmeans", key, options, flat, features, assemble)
+
+
+def _clusters(problem: Problem) -> int:
+    return min(problem.config.baselines.clusters, problem.contexts.shape[0])
 
 
 def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:
     """Centres [S, K, d] of the clusters of embeddings [S, E, d], and 1 where an environment is in one [S, K, E]."""
+    from sklearn.cluster import KMeans  # slow to import, and few runs need it
+    from threadpoolctl import threadpool_limits
+
     seeds, environments, size = embeddings.shape
-
-    def fit(points: Any) -> tuple[np.ndarray, np.ndarray]:
-        from sklearn.cluster import KMeans  # slow to import, and few runs need it
-        from threadpoolctl import threadpool_limits
-
-        centres = np.zeros((seeds, count, size), np.float32)
-        members = np.zeros((seeds, count, environments), np.float32)
-        for s, own in enumerate(np.asarray(points, np.float64)):
-            with threadpool_limits(1):
-                found = KMeans(count, n_init=10, random_state=0).fit(own)  # pyright: ignore[reportArgumentType]
-            centres[s] = found.cluster_centers_
-            members[s, found.labels_, np.arange(environments)] = 1.0
-        return centres, members
-
-    shapes = (
-        jax.ShapeDtypeStruct((seeds, count, size), jnp.float32),
-        jax.ShapeDtypeStruct((seeds, count, environments), jnp.float32),
-    )
-    return jax.pure_callback(fit, shapes, embeddings)
+    centres = np.zeros((seeds, count, size), np.float32)
+    members = np.zeros((seeds, count, environments), np.float32)
+    for s, own in enumerate(np.asarray(embeddings, np.float64)):
+        with threadpool_limits(1):
+            found = KMeans(count, n_init=10, random_state=0).fit(own)  # pyright: ignore[reportArgumentType]
+        centres[s] = found.cluster_centers_
+        members[s, found.labels_, np.arange(environments)] = 1.0
+    return jnp.asarray(centres), jnp.asarray(members)
 
 
 # Oracle
@@ -368,8 +389,33 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     return TaskPPO(problem, "oracle", key, method_ppo(problem, seeds), uniform(problem, seeds), given, assemble)
 
 
-PPO_ALL = Method("ppo-all", "one PPO policy for all training environments", train_ppo_all)
 _EMBEDDED = ("policies", "dynamics", "policy")
-PPO_DYN = Method("ppo-dyn", "one PPO policy conditioned on z_d", train_ppo_dyn, _EMBEDDED)
-KMEANS = Method("kmeans", "one PPO policy for each cluster of z_d (ablation)", train_kmeans, _EMBEDDED)
-ORACLE = Method("oracle", "one PPO policy that is told the true context (ours)", train_oracle, privileged=True)
+KMEANS = Method(
+    "kmeans",
+    "one PPO policy for each cluster of z_d (ablation)",
+    train_kmeans,
+    _EMBEDDED,
+    untrained_kmeans,
+    look=Look("Kmeans", "#cc79a7", 3),
+)
+PPO_DYN = Method(
+    "ppo-dyn",
+    "one PPO policy conditioned on z_d",
+    train_ppo_dyn,
+    _EMBEDDED,
+    untrained_ppo_dyn,
+    look=Look("PPOdyn", "#882255", 6),
+)
+PPO_ALL = Method(
+    "ppo-all",
+    "one PPO policy for all training environments",
+    train_ppo_all,
+    look=Look("PPOall", "#b8a800", 7),
+)
+ORACLE = Method(
+    "oracle",
+    "one PPO policy that is told the true context (ours)",
+    train_oracle,
+    privileged=True,
+    look=Look("Oracle*", "#333333", 10),
+)

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.core.objective import objective_of
-from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
+from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Transitions, agent_artefact
 from pdvf.methods.multitask_ppo import NearestPolicy, Unconditioned
-from pdvf.paper.adapter import Adapter
+from pdvf.paper import untrained
+from pdvf.paper.adapter import Adapter, Select, closed_form
 from pdvf.paper.pipeline import Problem, Supervised, best_policy, transfer
 from pdvf.rl.networks import Actor
 
@@ -28,53 +29,47 @@ class Choice(NamedTuple):
     chosen: Array
 
 
-class EmbeddingAgent(eqx.Module):
-    """Probes, and then acts as the policy embedding that `adapt` of a subclass has chosen.
-
-    A subclass may remember more than a `Choice`, under the same names.
-    """
+class ValueFunction(eqx.Module):
+    """PD-VF: after probing, the policy embedding that W rates highest acts, or one chosen otherwise (section 3.5)."""
 
     adapter: Adapter
+    sign: Array  # [] of the embedding: the decoder plays both alike, the authors' code tries both
+    select: Select = eqx.field(static=True, default=closed_form)
 
-    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Any:
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
         """Keeps the initial state."""
         del hidden
         size = self.adapter.train_z_pi.shape[-1]
         return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
 
-    def act(self, memory: Any, observation: Array, feedback: Feedback) -> tuple[Array, Any]:
+    def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
         """The probe policy at first, then the decoded one."""
         del feedback
         body = self.adapter.body
         own = body.decoder(observation, memory.z_pi)
         return jnp.where(memory.chosen, own, body.probe(observation)), memory
 
-
-class ValueFunction(EmbeddingAgent):
-    """PD-VF: after probing, the policy embedding that W rates highest acts (section 3.5)."""
-
-    sign: Array  # [] of the embedding: the decoder plays both alike, the authors' code tries both
-
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
-        """Infers z_d and takes the optimal policy embedding."""
+        """Infers z_d and chooses the policy embedding."""
         z_d = self.adapter.body.infer(transitions)
-        z_pi, _ = self.adapter.choose(memory.s0, z_d)
+        z_pi, _ = self.select(self.adapter, memory.s0, z_d)
         return Choice(memory.s0, self.sign * z_pi, jnp.ones_like(memory.chosen))
 
 
 def mirrored(agents: ValueFunction) -> ValueFunction:
     """The same with the other sign of the embedding."""
-    return ValueFunction(agents.adapter, -agents.sign)
+    return ValueFunction(agents.adapter, -agents.sign, agents.select)
 
 
-def _agents(adapter: Adapter) -> ValueFunction:
-    return ValueFunction(adapter, jnp.ones(adapter.train_z_d.shape[0]))
+def value_agents(adapter: Adapter, select: Select = closed_form) -> ValueFunction:
+    """Agents [S, ...] of adapters [S, ...] that choose embeddings in this way."""
+    return ValueFunction(adapter, jnp.ones(adapter.train_z_d.shape[0]), select)
 
 
 def train_pd_vf(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phases 1 to 3 did."""
     del problem, key
-    return AtOnce("pd-vf", lambda: _agents(inputs["adapter"]))
+    return AtOnce("pd-vf", lambda: value_agents(inputs["adapter"]))
 
 
 # Ablations
@@ -85,7 +80,7 @@ _SUPERVISED = ("policies", "trajectories", "dynamics", "policy")
 def train_no_agg_value(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: W as phase 3 had it before aggregation; the decoder is the run's own, with aggregation."""
     del problem, key
-    return AtOnce("no-agg-value", lambda: _agents(inputs["initial_adapter"]))
+    return AtOnce("no-agg-value", lambda: value_agents(inputs["initial_adapter"]))
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ class Refit:
 
     def finish(self, state: Any) -> dict[str, Any]:
         """PD-VF with what this phase has learned."""
-        return {agent_artefact(self.name): _agents(self.phase.finish(state)["adapter"])}
+        return {agent_artefact(self.name): value_agents(self.phase.finish(state)["adapter"])}
 
 
 def train_no_agg_policy(problem: Problem, inputs: Inputs, key: Array) -> Refit:
@@ -146,6 +141,13 @@ def train_nn(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
         )
 
     return AtOnce("nn", make)
+
+
+def untrained_nn(problem: Problem) -> NearestPolicy:
+    """Agents [S, ...] of NN's shapes."""
+    adapter = untrained.adapter(problem)
+    actors = untrained.actors(problem, problem.config.model_seeds, len(problem.contexts))
+    return NearestPolicy(actors, adapter.train_z_d, adapter.body)
 
 
 # The best single policy
@@ -196,24 +198,56 @@ def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     return AtOnce("ppo-env", make)
 
 
-PD_VF = Method("pd-vf", "policy-dynamics value function (the method)", train_pd_vf, ("adapter",), mirror=mirrored)
+PD_VF = Method(
+    "pd-vf",
+    "policy-dynamics value function (the method)",
+    train_pd_vf,
+    ("adapter",),
+    lambda problem: value_agents(untrained.adapter(problem)),
+    mirror=mirrored,
+    every_run=True,
+    look=Look("PD-VF", "#0072b2", 0),
+)
 PPO_ENV = Method(
     "ppo-env",
     "PPO trained in the very environment it is tested in (upper bound)",
     train_ppo_env,
     ("policies", "upper_bound"),
+    lambda problem: OwnPolicy(untrained.actors(problem, problem.config.policy_seeds, len(problem.everywhere))),
     privileged=True,
+    every_run=True,
+    look=Look("PPOenv", "#e69f00", 1),
 )
-NN = Method("nn", "policy of the nearest training environment in z_d (ablation)", train_nn, ("policies", "adapter"))
+NN = Method(
+    "nn",
+    "policy of the nearest training environment in z_d (ablation)",
+    train_nn,
+    ("policies", "adapter"),
+    untrained_nn,
+    every_run=True,
+    look=Look("NN", "#009e73", 2),
+)
+NO_AGG_POLICY = Method(
+    "no-agg-policy",
+    "PD-VF without aggregation for the decoder (ablation)",
+    train_no_agg_policy,
+    _SUPERVISED,
+    PD_VF.untrained,
+    look=Look("NoAggPolicy", "#332288", 8),
+)
+NO_AGG_VALUE = Method(
+    "no-agg-value",
+    "PD-VF without aggregation for W (ablation)",
+    train_no_agg_value,
+    ("initial_adapter",),
+    lambda problem: value_agents(untrained.initial_adapter(problem)),
+    look=Look("NoAggValue", "#8c8c8c", 9),
+)
 BEST_SINGLE = Method(
     "best-single",
     "the finished training policy with the best mean return over the training environments (ours)",
     train_best_single,
     ("policies",),
-)
-NO_AGG_VALUE = Method(
-    "no-agg-value", "PD-VF without aggregation for W (ablation)", train_no_agg_value, ("initial_adapter",)
-)
-NO_AGG_POLICY = Method(
-    "no-agg-policy", "PD-VF without aggregation for the decoder (ablation)", train_no_agg_policy, _SUPERVISED
+    lambda problem: Unconditioned(untrained.actors(problem, problem.config.model_seeds)),
+    look=Look("Best single*", "#999933", 12),
 )

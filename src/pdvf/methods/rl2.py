@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdvf.core.arrays import Array
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.recurrent_networks import RecurrentActor, make_recurrent
@@ -39,4 +39,9 @@ def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     return TaskPPO(problem, "rl2", key, options, uniform(problem, seeds), features, RecurrentAgent, make_recurrent)
 
 
-RL2 = Method("rl2", "recurrent policy that is fed its last action and reward", train_rl2)
+RL2 = Method(
+    "rl2",
+    "recurrent policy that is fed its last action and reward",
+    train_rl2,
+    look=Look("RL²", "#d55e00", 4),
+)

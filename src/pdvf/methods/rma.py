@@ -19,9 +19,10 @@ from pdvf.core.arrays import Array, Scaler
 from pdvf.core.devices import shard_over_devices
 from pdvf.core.networks import FeedForward
 from pdvf.engines.rollout import play
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
-from pdvf.methods.multitask_ppo import ContextConditioned, context_features
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Transitions, agent_artefact
+from pdvf.methods.multitask_ppo import ORACLE, ContextConditioned, context_features
 from pdvf.methods.play import acting_agent, begin_agent
+from pdvf.paper import untrained
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Actor
 
@@ -48,6 +49,15 @@ class Estimator(eqx.Module):
         count = jnp.sum(counted)
         some = jnp.minimum(count, 1.0)[None]
         return self.together(jnp.concatenate([total / jnp.maximum(count, 1.0), some]))
+
+
+def make_estimator(
+    observation: Scaler, change: Scaler, action: int, features: int, hidden: int, each_key: Array, together_key: Array
+) -> Estimator:
+    """An untrained estimator."""
+    inputs = 2 * observation.centre.shape[-1] + action
+    each = FeedForward((inputs, hidden, hidden), each_key)
+    return Estimator(observation, change, each, FeedForward((hidden + 1, hidden, features), together_key))
 
 
 class History(NamedTuple):
@@ -129,12 +139,14 @@ class EstimatorTraining:
         truth = self._truth(oracle)
         steps = self._play(oracle, play_key)
         weight = steps.valid.astype(jnp.float32)
-        o, a, h = steps.observation.shape[-1], steps.action.shape[-1], self.problem.config.ppo.hidden
-        model = Estimator(
+        model = make_estimator(
             Scaler.from_data(steps.observation, weight),
             Scaler.from_data(steps.next_observation - steps.observation, weight),
-            FeedForward((2 * o + a, h, h), each_key),
-            FeedForward((h + 1, h, truth.shape[-1]), together_key),
+            steps.action.shape[-1],
+            truth.shape[-1],
+            self.problem.config.ppo.hidden,
+            each_key,
+            together_key,
         )
         rounds = jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype).at[0].set(x), steps)
         return Regression(fit.start(model, self._optimiser, fit_key), rounds, jnp.ones((), jnp.int32))
@@ -216,7 +228,23 @@ class EstimatorTraining:
 
 def train_rma(problem: Problem, inputs: Inputs, key: Array) -> EstimatorTraining:
     """An estimator for each of the Oracle's seeds."""
-    return EstimatorTraining(problem, inputs[agent_artefact("oracle")], key)
+    return EstimatorTraining(problem, inputs[agent_artefact(ORACLE.name)], key)
 
 
-RMA = Method("rma", "Oracle with the context estimated from recent history (ours)", train_rma, ("agent-oracle",))
+def untrained_rma(problem: Problem) -> OnlineAgent:
+    """Agents [S, ...] of RMA's shapes."""
+    oracle, family, given = ORACLE.skeleton(problem), problem.engine.family, problem.config
+    sizes = family.observation.size, family.action.size, oracle.centre.shape[-1]
+    scales = Scaler(jnp.zeros(sizes[0]), jnp.ones(sizes[0]))
+    estimator = make_estimator(scales, scales, *sizes[1:], given.ppo.hidden, *jax.random.split(jax.random.key(0)))
+    return OnlineAgent(oracle.actor, untrained.stacked(estimator, given.policy_seeds), given.baselines.history)
+
+
+RMA = Method(
+    "rma",
+    "Oracle with the context estimated from recent history (ours)",
+    train_rma,
+    (agent_artefact(ORACLE.name),),
+    untrained_rma,
+    look=Look("RMA*", "#117733", 11),
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +14,7 @@ from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
 from pdvf.engines.rollout import Transitions
 from pdvf.paper.aggregate import ReturnScale
-from pdvf.paper.prober import Body, Probed
+from pdvf.paper.prober import Body
 from pdvf.paper.quadratic import QuadraticValue, mean_matrices, optimal_policy_embedding
 
 ANCHORS = 4
@@ -49,7 +51,10 @@ class Adapter(eqx.Module):
         return self._units(z_d).unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
 
     def choose(self, s0: Array, z_d: Array) -> tuple[Array, Array]:
-        """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get."""
+        """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get.
+
+        Its sign is arbitrary and does not matter: the decoder plays z and -z alike.
+        """
         z_pi, value = optimal_policy_embedding(self.matrix(s0, z_d))
         return z_pi, self._units(z_d).unscale(value)
 
@@ -63,23 +68,13 @@ def nearest(z_d: Array, train_z_d: Array) -> Array:
     return jnp.argmin(jnp.sum((train_z_d - z_d) ** 2, axis=-1))
 
 
-class Selector(Protocol):
-    """How a policy embedding is chosen once the dynamics are known; it may not touch the environment."""
-
-    def __call__(self, adapter: Adapter, probed: Probed) -> tuple[Array, Array]:
-        """Policy embeddings [n, e] and the returns [n] it expects of them."""
-        ...
+Select = Callable[[Adapter, Array, Array], tuple[Array, Array]]
+"""How a policy embedding is chosen once the dynamics are known, without touching the environment: from an adapter,
+s0 [o] and z_d [d] to z_pi [e] and the return [] expected of it."""
 
 
-class ClosedForm:
-    """The paper's choice: the top eigenvector of A(s0, z_d).
-
-    Its sign is arbitrary and does not matter: the decoder plays z and -z alike.
-    """
-
-    def __call__(self, adapter: Adapter, probed: Probed) -> tuple[Array, Array]:
-        """OPEs [n, e] and their predicted returns [n]."""
-        return jax.vmap(adapter.choose)(probed.s0, probed.z_d)
+closed_form: Select = Adapter.choose
+"""The paper's choice: the top eigenvector of A(s0, z_d)."""
 
 
 class Adaptation(NamedTuple):
@@ -93,11 +88,11 @@ class Adaptation(NamedTuple):
 
 
 def adapt_episodes(
-    engine: Engine, adapter: Adapter, contexts: Array, selector: Selector, probe_key: Array, play_key: Array
+    engine: Engine, adapter: Adapter, contexts: Array, select: Select, probe_key: Array, play_key: Array
 ) -> Adaptation:
     """One honest episode for each context [n, c]: probe, infer, select, act to the end; probing steps count."""
     probed = adapter.body.begin(engine, contexts, probe_key)
-    z_pi, predicted = selector(adapter, probed)
+    z_pi, predicted = jax.vmap(partial(select, adapter))(probed.s0, probed.z_d)
     returns, rest = adapter.body.finish(engine, contexts, probed, z_pi, play_key, record=True)
     assert rest is not None
     steps = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), probed.steps, rest)

@@ -11,7 +11,7 @@ import optax
 
 from pdvf.config import ValueOptions
 from pdvf.core.arrays import Array
-from pdvf.core.networks import unit, vmap_init
+from pdvf.core.networks import unit
 from pdvf.engines.base import Engine
 from pdvf.engines.rollout import subsample
 from pdvf.paper.policy import PolicyDecoder, add_noise
@@ -185,7 +185,7 @@ def value_loss(
 def make_members(observation, z_d: int, z_pi: int, options: ValueOptions, key: Array) -> QuadraticValue:
     """Fresh quadratic forms, stacked [M, ...]."""
     keys = jax.random.split(key, options.members)
-    return vmap_init(lambda key: QuadraticValue(observation, z_d, z_pi, options.hidden, key), keys)
+    return jax.vmap(lambda key: QuadraticValue(observation, z_d, z_pi, options.hidden, key))(keys)
 
 
 def visit_and_label(

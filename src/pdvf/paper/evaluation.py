@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
 from pdvf.core.staged import OneStage
-from pdvf.paper.adapter import Adaptation, Adapter, ClosedForm, adapt_episodes
+from pdvf.paper.adapter import Adaptation, Adapter, adapt_episodes, closed_form
 from pdvf.paper.policy import PolicyAutoencoder, encode_episode
 from pdvf.paper.problem import Problem, Stream, transfer
 from pdvf.paper.trajectories import collect
@@ -60,7 +60,7 @@ def _play(problem: Problem, policies: Actor, upper_bound: Actor, policy: PolicyA
     contexts = jnp.repeat(everywhere, episodes, axis=0)
 
     def one(adapter: Adapter, probe_key: Array, play_key: Array) -> Adaptation:
-        return adapt_episodes(engine, adapter, contexts, ClosedForm(), probe_key, play_key)
+        return adapt_episodes(engine, adapter, contexts, closed_form, probe_key, play_key)
 
     seeds = adapter.scale.low.shape[0]
     adapted = jax.vmap(one)(adapter, jax.random.split(keys[1], seeds), jax.random.split(keys[2], seeds))

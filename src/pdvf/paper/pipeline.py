@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from pdvf.paper import untrained
 from pdvf.paper.evaluation import AXES as AXES
 from pdvf.paper.evaluation import evaluation
 from pdvf.paper.probe import best_policy as best_policy
@@ -39,6 +40,8 @@ class Recipe(NamedTuple):
     make: Callable[..., Any]
     needs: tuple[str, ...]
     leaves: tuple[str, ...]
+    untrained: Callable[[Problem], Any] | None = None
+    """From the configuration alone what it leaves, untrained, where that is one artefact and no phase's."""
 
 
 PHASES: dict[str, Recipe] = {
@@ -51,23 +54,29 @@ PHASES: dict[str, Recipe] = {
 }
 
 
+UNTRAINED: dict[str, Callable[[Problem], Any]] = {
+    "policies": untrained.policies,
+    "upper_bound": untrained.upper_bound,
+    "trajectories": untrained.trajectories,
+    "dynamics": untrained.dynamics,
+    "policy": untrained.policy,
+    "adapter": untrained.adapter,
+    "initial_adapter": untrained.initial_adapter,
+}
+"""Artefacts of phases; what is not among them is only read array by array."""
+
+
 class ArtefactShapes(dict[str, Any]):
-    """Structure, shapes and types of artefacts by name, worked out without computing any, and only when asked for."""
+    """Structure, shapes and types of artefacts by name, from the configuration alone."""
 
     def __init__(self, problem: Problem, recipes: Mapping[str, Recipe]) -> None:
         super().__init__()
         self._problem = problem
-        self._makers = {leaf: recipe for recipe in recipes.values() for leaf in recipe.leaves}
+        methods = {leaf: recipe.untrained for recipe in recipes.values() for leaf in recipe.leaves if recipe.untrained}
+        self._makers = UNTRAINED | methods
 
     def __missing__(self, name: str) -> Any:
-        recipe = self._makers[name]
-
-        def outputs(inputs: tuple[Any, ...]) -> dict[str, Any]:
-            phase = recipe.make(self._problem, *inputs)
-            state = phase.advance(phase.start(), 0)[0] if phase.stages == 1 else phase.start()
-            return phase.finish(state)
-
-        self.update(jax.eval_shape(outputs, tuple(self[needed] for needed in recipe.needs)))
+        self[name] = jax.eval_shape(lambda: self._makers[name](self._problem))
         return self[name]
 
 

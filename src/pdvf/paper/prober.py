@@ -62,7 +62,6 @@ class Body(eqx.Module):
         """Plays on as z_pi [n, e] until the end: returns [n] with the probing steps counted in, and the steps."""
 
         def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
-            del feedback, key
             return jax.vmap(self.decoder)(observation, z_pi), memory
 
         steps = engine.family.horizon - engine.family.probe_steps

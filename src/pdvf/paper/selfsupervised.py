@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import run_concurrently, shard_over_devices
+from pdvf.core.devices import Program, run_concurrently, shard_over_devices
 from pdvf.core.networks import vmap_init
 from pdvf.core.staged import OneStage
 from pdvf.paper import dynamics, policy
@@ -81,42 +81,30 @@ class SelfSupervised:
 
     def advance(self, state: Autoencoders, stage: int) -> tuple[Autoencoders, dict[str, Array]]:
         """A twentieth of the epochs of both."""
-        del stage
-        (d, d_metrics), (p, p_metrics) = run_concurrently(
-            (self._dynamics, (self.trajectories, state.dynamics)),
-            (self._policy, (self.trajectories, state.policy)),
-        )
-        metrics = {f"dynamics_{k}": v for k, v in d_metrics.items()} | {f"policy_{k}": v for k, v in p_metrics.items()}
-        return Autoencoders(d, p), metrics
+        names, programs = Autoencoders._fields, self._programs
+        made = run_concurrently(*((programs[name], (self.trajectories, getattr(state, name))) for name in names))
+        metrics = {f"{name}_{k}": v for name, (_, each) in zip(names, made, strict=True) for k, v in each.items()}
+        return Autoencoders(*(trained for trained, _ in made)), metrics
 
     @cached_property
-    def _dynamics(self):
-        batch, probe_steps = self.problem.config.dynamics.batch, self.problem.engine.family.probe_steps
+    def _programs(self) -> dict[str, Program]:
+        options, batch = self.problem.config.policy, self.problem.config.dynamics.batch
+        steps = self.problem.engine.family.probe_steps
+        losses = {
+            "dynamics": lambda model, data, *how: dynamics.loss(model, data, steps, batch, *how),
+            "policy": lambda model, data, *how: policy.loss(model, data, options, *how),
+        }
+        return {name: self._program(name, loss) for name, loss in losses.items()}
 
-        def loss(model: DynamicsAutoencoder, trajectories: Trajectories, key: Array, held_out: bool) -> Array:
-            return dynamics.loss(model, trajectories, probe_steps, batch, key, held_out)
-
-        return self._program("dynamics", loss)
-
-    @cached_property
-    def _policy(self):
-        def loss(model: PolicyAutoencoder, trajectories: Trajectories, key: Array, held_out: bool) -> Array:
-            return policy.loss(model, trajectories, self.problem.config.policy, key, held_out)
-
-        return self._program("policy", loss)
-
-    def _program(self, which: str, loss: Callable[..., Array]):
+    def _program(self, which: str, loss: Callable[..., Array]) -> Program:
         """Some updates of autoencoders [S, ...]."""
         optimiser, updates = self._optimiser(which), self._updates(which)
 
         def one(trajectories: Trajectories, state: fit.Fit[Any]):
-            def learn(model: Any, key: Array) -> Array:
-                return loss(model, trajectories, key, False)
+            def learn(model: Any, key: Array, held_out: bool = False) -> Array:
+                return loss(model, trajectories, key, held_out)
 
-            def look(model: Any, key: Array) -> Array:
-                return loss(model, trajectories, key, True)
-
-            return fit.advance(state, optimiser, learn, look, updates)
+            return fit.advance(state, optimiser, learn, partial(learn, held_out=True), updates)
 
         return shard_over_devices(lambda shared, split: jax.vmap(lambda state: one(shared, state))(split))
 

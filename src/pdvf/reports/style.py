@@ -1,4 +1,4 @@
-"""How figures look: methods' names and colours, one look for all axes, and figures as PNG.
+"""How figures look: one look for all axes, and figures as PNG.
 
 Nothing here touches matplotlib's global state, so a report can be made in any thread of any program.
 """
@@ -7,43 +7,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pdvf.methods import METHODS, Look
+
 INK, MUTED, GRID = "#1f2328", "#6a737d", "#e6e8eb"
 TRAIN, TEST = "#0072b2", "#d55e00"
 SMALL, NORMAL, LARGE = 9.5, 11, 12.5
 DPI = 150
 
-
-class Look(NamedTuple):
-    """A method's name in the paper and its colour."""
-
-    label: str
-    colour: str
-
-
-METHODS = {
-    "pd-vf": Look("PD-VF", "#0072b2"),
-    "ppo-env": Look("PPOenv", "#e69f00"),
-    "nn": Look("NN", "#009e73"),
-    "kmeans": Look("Kmeans", "#cc79a7"),
-    "rl2": Look("RL²", "#d55e00"),
-    "maml": Look("MAML", "#56b4e9"),
-    "ppo-dyn": Look("PPOdyn", "#882255"),
-    "ppo-all": Look("PPOall", "#b8a800"),
-    "no-agg-policy": Look("NoAggPolicy", "#332288"),
-    "no-agg-value": Look("NoAggValue", "#8c8c8c"),
-    "oracle": Look("Oracle*", "#333333"),
-    "rma": Look("RMA*", "#117733"),
-    "best-single": Look("Best single*", "#999933"),
-    "pd-vf-plus": Look("PD-VF-plus*", "#003f73"),
-}
-"""The paper's methods in the order of every table, then ours (*); Okabe and Ito's colours and Tol's."""
 BASELINES = ("pd-vf", "ppo-env", "rl2", "maml", "ppo-dyn", "ppo-all")
 """Figure 4, and those that the paper does not have."""
 ABLATIONS = ("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn")
@@ -51,13 +28,14 @@ ABLATIONS = ("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn")
 
 
 def look(method: str) -> Look:
-    """A method's label and colour; one that the paper does not have is grey."""
-    return METHODS.get(method, Look(method, "#444444"))
+    """How a method is shown; one that is not ours is grey."""
+    found = METHODS[method].look if method in METHODS else Look()
+    return found._replace(label=found.label or method)
 
 
 def rank(method: str) -> int:
     """Place of a method in tables and legends."""
-    return list(METHODS).index(method) if method in METHODS else len(METHODS)
+    return look(method).place
 
 
 def circle_colours(count: int) -> np.ndarray:

@@ -50,7 +50,6 @@ class FeedForward(eqx.Module):
 
     def inputs(self, observation: Array, action: Array, reward: Array, first: Array) -> Array:
         """The observation [o]."""
-        del action, reward, first
         return observation
 
     def step(self, carry: Carry, inputs: Array) -> tuple[Array, Carry]:

@@ -59,7 +59,6 @@ class AntLegs(Ant):
 
     def train(self, seed: int) -> Split:
         """Environments 0 to 11."""
-        del seed
         ankles = itertools.combinations_with_replacement(self.options.ankles, 4)
         bodies = [(self.options.legs[1],) * 4 + four for four in ankles if len(set(four)) > 1]
         return Split(tuple(range(len(bodies))), np.array(bodies, np.float32))

@@ -109,7 +109,6 @@ class Spaceship(OnCircle, Timed):
 
     def initial_state(self, key: Array, context: Array) -> SpaceshipState:
         """The ship rests at the start; nothing is random."""
-        del key, context
         return SpaceshipState(jnp.asarray(self.options.start, jnp.float32), jnp.zeros((), jnp.int32))
 
     def observe(self, state: SpaceshipState) -> Array:
@@ -143,7 +142,6 @@ class Spaceship(OnCircle, Timed):
 
     def terminated(self, before: SpaceshipState, after: SpaceshipState, action: Array) -> Array:
         """Whether the ship is outside, at a charge, or its time is up."""
-        del before, action
         o = self.options
         outside = jnp.any((after.position <= 0.0) | (after.position >= o.room))
         away = jnp.linalg.norm(after.position - jnp.asarray(o.charges, jnp.float32), axis=-1)
