@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from types import SimpleNamespace
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,13 +16,13 @@ from pdvf.adapt.model import DynamicsModel, Rows, enclosing_ellipsoid, make_mode
 from pdvf.adapt.tasks import BeliefTasks
 from pdvf.config import PlusOptions
 from pdvf.core.arrays import Array, Box
-from pdvf.engines import Engine, NativeEngine
+from pdvf.engines import NativeEngine
 from pdvf.engines.base import settable
 from pdvf.engines.completion import Completed
-from pdvf.families.base import Outcome, Split, State
+from pdvf.families.base import Split
 from pdvf.methods.adaptive import AdaptiveTraining
 from tiny import TINY, make_actors, relaxed
-from toy import OPTIONS, ToyProblem
+from toy import OPTIONS, CountingProblem
 
 ANGLES = 2 * np.pi * np.arange(9) / 9
 WINDS = np.stack([np.cos(ANGLES), 0.5 * np.sin(ANGLES)], axis=1).astype(np.float32)
@@ -243,37 +240,11 @@ def test_enclosing_ellipsoid():
     assert np.sum(distance > 0.99) >= 4  # as many touch it as fix it
 
 
-@dataclass(frozen=True)
-class Counting(NativeEngine):
-    """Counts the environment steps that are really made."""
-
-    count: Any = None
-
-    def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
-        def add(actions: np.ndarray) -> np.ndarray:
-            self.count.steps += actions.size // self.family.action.size
-            return np.zeros(actions.shape[:-2], np.float32)
-
-        nothing = jax.pure_callback(add, jax.ShapeDtypeStruct((), jnp.float32), actions, vmap_method="expand_dims")
-        return super().step(contexts, states, actions + nothing)
-
-
-@dataclass(frozen=True)
-class CountingProblem(ToyProblem):
-    """The toy, whose engine counts."""
-
-    count: Any = None
-
-    @cached_property
-    def engine(self) -> Engine:
-        return Counting(ToyProblem().engine.family, self.count)  # pyright: ignore
-
-
 def test_steps_are_counted_exactly():
     """Those of two policies, and those that a model is learned from, each made twice."""
-    count = SimpleNamespace(steps=0)
     config = replace(OPTIONS, plus=PlusOptions(code=2, width=8, rows=80, updates=20, batch=8))
-    problem = CountingProblem(config, count=count)
+    problem = CountingProblem(config)
+    count = problem.count
     options = replace(TINY.ppo, steps=2 * 2 * 8 * 3)
     training = AdaptiveTraining(problem, jax.random.key(0), options)
     state = training.start()

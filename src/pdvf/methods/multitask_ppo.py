@@ -25,7 +25,7 @@ from pdvf.engines.wrappers import MultiTask
 from pdvf.families.base import Family
 from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Method, Transitions, agent_artefact
 from pdvf.paper.adapter import nearest
-from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy
+from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy, probe_steps
 from pdvf.paper.prober import Body
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, make_actor_critic
@@ -80,6 +80,8 @@ class TaskPPO:
     assemble: Callable[[Any], Any]  # from actors [P, ...] to agents [S, ...]
     make_networks: ppo.MakeNetworks = make_actor_critic
     wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks
+    before: int = 0
+    """Environment steps that were made to get here."""
 
     @property
     def stages(self) -> int:
@@ -95,7 +97,7 @@ class TaskPPO:
 
         return jax.vmap(one)(self.weights, self.features, keys)
 
-    def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Array]]:
+    def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Any]]:
         """All policies learn for a while."""
         shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
         state, metrics = self._train(shuffle, (self.weights, self.features, state))
@@ -105,7 +107,7 @@ class TaskPPO:
             "policy_loss": jnp.mean(metrics.policy_loss),
             "value_loss": jnp.mean(metrics.value_loss),
             "std": jnp.mean(metrics.std[:, -1]),
-            "steps": jnp.array(float(self.weights.shape[0] * steps)),
+            "steps": float(self.weights.shape[0] * steps + (self.before if stage == 0 else 0)),
         }
 
     @cached_property
@@ -240,6 +242,12 @@ def bodies(problem: Problem, inputs: Inputs) -> Body:
     return Body(jax.tree.map(lambda x: jnp.broadcast_to(x, (models.shape[0], *x.shape)), probe), dynamics, decoder)
 
 
+def probing_steps(problem: Problem) -> int:
+    """Environment steps of `bodies` and `probed_embeddings`."""
+    family, probings = problem.engine.family, problem.config.policy_seeds * len(problem.contexts) * PROBES
+    return probe_steps(problem) + probings * family.probe_steps
+
+
 def probed_embeddings(problem: Problem, bodies: Body, key: Array) -> Array:
     """z_d [S, E, B, d] of noisy probing episodes in the training environments, for bodies [S, ...]."""
     contexts = jnp.repeat(jnp.asarray(problem.contexts), PROBES, axis=0)
@@ -263,6 +271,7 @@ def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         uniform(problem, seeds),
         features,
         lambda actor: DynamicsConditioned(actor, body),
+        before=probing_steps(problem),
     )
 
 
@@ -281,7 +290,8 @@ def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     flat = weights.reshape(seeds * count, -1)
     features = no_features(problem, seeds * count)
     options = method_ppo(problem, seeds * count)
-    return TaskPPO(problem, "kmeans", train_key, options, flat, features, assemble)
+    before = probing_steps(problem)
+    return TaskPPO(problem, "kmeans", train_key, options, flat, features, assemble, before=before)
 
 
 def cluster(embeddings: Array, count: int) -> tuple[Array, Array]:

@@ -76,6 +76,13 @@ class Problem:
             return each
         return max(len(self.contexts) * self.config.policy_seeds * each // policies - spent, 1)
 
+    def transfer_steps(self, policies: int, episodes: int = 1) -> int:
+        """Environment steps of so many episodes of policies in every training environment.
+
+        An episode counts whole, also where it ends before its horizon: what comes then is simulated all the same.
+        """
+        return policies * len(self.contexts) * episodes * self.engine.family.horizon
+
     def key(self, stream: Stream) -> Array:
         """The random key of a stream."""
         return jax.random.fold_in(jax.random.key(self.config.seed), stream)
