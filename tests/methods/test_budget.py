@@ -115,8 +115,8 @@ SMALL = replace(
     value=replace(TINY.value, interpolations=3, uniform=2, probes=3, decoder_rounds=2),
 )
 slow = partial(pytest.param, marks=pytest.mark.slow)
-COUNTED = ("collect", "fit", "nn", "kmeans", "rma")
-MORE = ("train", "bound", "best-single", "ppo-all", "ppo-dyn", "oracle", "rl2", "maml", "no-agg-policy", "pd-vf-plus")
+COUNTED = ("collect", "nn", "best-single", "ppo-dyn")
+MORE = ("train", "bound", "fit", "ppo-all", "kmeans", "oracle", "rma", "rl2", "maml", "no-agg-policy", "pd-vf-plus")
 
 
 @pytest.mark.parametrize("name", [*COUNTED, *map(slow, MORE)])
