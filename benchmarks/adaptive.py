@@ -1,6 +1,6 @@
 """PD-VF-plus, PPOall and Oracle where training environments are left out: no test environment is simulated.
 
-python benchmarks/adaptive.py ant-wind --left-out 5 6 7 8 9 --steps 45000000 --out adaptive.json
+python benchmarks/adaptive.py ant-wind --left-out 5 6 7 8 9 --out adaptive.json
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from pdvf.config import with_options
+from pdvf.config import BUDGETS, with_options
 from pdvf.config.presets import preset
 from pdvf.methods import METHODS, agent_artefact, play_everywhere
 from pdvf.paper.problem import Problem, Stream
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("family")
     parser.add_argument("--method", default="pd-vf-plus")
     parser.add_argument("--preset", default="paper")
+    parser.add_argument("--budget", default="equal", choices=BUDGETS)
     parser.add_argument("--left-out", type=int, nargs="*", default=[])
     parser.add_argument(
         "--test", action="store_true", help="train on all training environments, judge in the test ones"
@@ -47,7 +48,7 @@ def main() -> None:
     given = parser.parse_args()
     options = {name: json.loads(value) for name, value in given.option}
     config = with_options(
-        preset(given.family, given.preset), {"policy_seeds": given.seeds, "seed": given.seed} | options
+        preset(given.family, given.preset, given.budget), {"policy_seeds": given.seeds, "seed": given.seed} | options
     )
     problem = Problem(config) if given.test else LeftOut(config, given.left_out)
     count = problem.contexts.shape[0]
@@ -64,7 +65,8 @@ def main() -> None:
         state, metrics = training.advance(state, stage)
         total += float(metrics["steps"])
         returns = np.asarray(judge(training.finish(state)[agent_artefact(given.method)]))
-        row = {"stage": stage, "seconds": round(time.time() - began, 1), "steps": total}
+        seconds = {"seconds": round(time.time() - began, 1), "cpu_seconds": round(time.process_time(), 1)}
+        row = {"stage": stage, **seconds, "steps": total}
         row |= {name: round(float(value), 4) for name, value in metrics.items() if name != "steps"}
         row |= {
             "training": returns[:, :count].mean((1, 2)).round(3).tolist(),

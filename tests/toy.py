@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pdvf.config import BaselineOptions, Config, EvaluateOptions, PlusOptions, PPOOptions
 from pdvf.core.arrays import Array, Box
 from pdvf.engines import Engine, NativeEngine
-from pdvf.families.base import Split
+from pdvf.families.base import Outcome, Split, State
 from pdvf.families.custom import CustomOptions
 from pdvf.paper.pipeline import Problem
 
@@ -103,3 +106,31 @@ class ToyProblem(Problem):
     @cached_property
     def engine(self) -> Engine:
         return NativeEngine(Force())
+
+
+@dataclass(frozen=True)
+class Counting(NativeEngine):
+    """Counts the environment steps that are really made."""
+
+    count: Any = None
+
+    def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
+        def add(actions: np.ndarray) -> np.ndarray:
+            self.count.steps += actions.size // self.family.action.size
+            return np.zeros(actions.shape[:-2], np.float32)
+
+        nothing = jax.pure_callback(add, jax.ShapeDtypeStruct((), jnp.float32), actions, vmap_method="expand_dims")
+        states, outcome = super().step(contexts, states, actions + nothing)
+        # Else a compiler that sees that no episode ends leaves out those that are played to see whether they do.
+        return states, outcome._replace(terminated=outcome.terminated | (nothing > 0.5))
+
+
+@dataclass(frozen=True)
+class CountingProblem(ToyProblem):
+    """The toy, whose engine counts."""
+
+    count: Any = field(default_factory=lambda: SimpleNamespace(steps=0))
+
+    @cached_property
+    def engine(self) -> Engine:
+        return Counting(Force(), self.count)  # pyright: ignore

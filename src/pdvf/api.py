@@ -28,7 +28,7 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
-from pdvf.experiment.plan import TABLE, phases_for, plan, recipes_for
+from pdvf.experiment.plan import TABLE, phases_for, plan, problem_of, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.provenance import recorded_cores
 from pdvf.experiment.store import RunStore
@@ -120,13 +120,13 @@ class Run:
 
     @cached_property
     def problem(self) -> Problem:
-        """Configuration, family and engine."""
-        return Problem(from_dict(self.store.config))
+        """Configuration, family and engine, with synthesised environments if there are any."""
+        return problem_of(self.store, Problem(from_dict(self.store.config)))
 
     def execute(self, phases: tuple[str, ...], methods: tuple[str, ...] | None = None) -> Run:
         """Makes what is missing of some phases and methods, one after the other, and returns this run."""
         chosen = [] if methods is None else find_methods(methods)
-        EXECUTORS["serial"](plan(self.store, self.problem, chosen, phases), self.on_stage)
+        EXECUTORS["serial"](plan(self.store, Problem(from_dict(self.store.config)), chosen, phases), self.on_stage)
         return self
 
     def evaluate(self) -> dict[str, float]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from types import SimpleNamespace
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,15 +14,17 @@ from pdvf.adapt import learning
 from pdvf.adapt.belief import Belief, along, inverse
 from pdvf.adapt.model import DynamicsModel, Rows, enclosing_ellipsoid, make_model
 from pdvf.adapt.tasks import BeliefTasks
-from pdvf.config import PlusOptions
+from pdvf.config import ConfigError, PlusOptions
 from pdvf.core.arrays import Array, Box
-from pdvf.engines import Engine, NativeEngine
+from pdvf.engines import NativeEngine
 from pdvf.engines.base import settable
 from pdvf.engines.completion import Completed
-from pdvf.families.base import Outcome, Split, State
+from pdvf.families.base import GuardedFamily, Split
 from pdvf.methods.adaptive import AdaptiveTraining
+from pdvf.methods.complete import COMPLETION, Completing, Completion, completed, new_codes
+from pdvf.paper.pipeline import Problem
 from tiny import TINY, make_actors, relaxed
-from toy import OPTIONS, ToyProblem
+from toy import OPTIONS, CountingProblem, ToyProblem
 
 ANGLES = 2 * np.pi * np.arange(9) / 9
 WINDS = np.stack([np.cos(ANGLES), 0.5 * np.sin(ANGLES)], axis=1).astype(np.float32)
@@ -243,37 +242,11 @@ def test_enclosing_ellipsoid():
     assert np.sum(distance > 0.99) >= 4  # as many touch it as fix it
 
 
-@dataclass(frozen=True)
-class Counting(NativeEngine):
-    """Counts the environment steps that are really made."""
-
-    count: Any = None
-
-    def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
-        def add(actions: np.ndarray) -> np.ndarray:
-            self.count.steps += actions.size // self.family.action.size
-            return np.zeros(actions.shape[:-2], np.float32)
-
-        nothing = jax.pure_callback(add, jax.ShapeDtypeStruct((), jnp.float32), actions, vmap_method="expand_dims")
-        return super().step(contexts, states, actions + nothing)
-
-
-@dataclass(frozen=True)
-class CountingProblem(ToyProblem):
-    """The toy, whose engine counts."""
-
-    count: Any = None
-
-    @cached_property
-    def engine(self) -> Engine:
-        return Counting(ToyProblem().engine.family, self.count)  # pyright: ignore
-
-
 def test_steps_are_counted_exactly():
     """Those of two policies, and those that a model is learned from, each made twice."""
-    count = SimpleNamespace(steps=0)
     config = replace(OPTIONS, plus=PlusOptions(code=2, width=8, rows=80, updates=20, batch=8))
-    problem = CountingProblem(config, count=count)
+    problem = CountingProblem(config)
+    count = problem.count
     options = replace(TINY.ppo, steps=2 * 2 * 8 * 3)
     training = AdaptiveTraining(problem, jax.random.key(0), options)
     state = training.start()
@@ -285,3 +258,61 @@ def test_steps_are_counted_exactly():
         assert count.steps == float(said["steps"]) == 2 * (3 * 2 * 8 + 2 * 8 * 9)
     agent = training.finish(state)["agent-pd-vf-plus"]
     assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(eqx.filter(agent, eqx.is_array)))
+
+
+# Completion for other methods
+
+
+@pytest.fixture
+def whole(exact) -> Problem:
+    """A problem of the drift with three synthesised environments."""
+    model, _, _ = exact
+    codes = new_codes(model.codes[:6], 3, jax.random.key(0))
+    nearest = np.argmin(np.sum((np.asarray(codes)[:, None] - np.asarray(model.codes[:6])) ** 2, axis=-1), axis=1)
+    made = jnp.concatenate([jnp.asarray(WINDS)[nearest], codes - model.codes[nearest]], axis=1)
+    problem = Problem(OPTIONS)
+    problem.__dict__["engine"] = NativeEngine(Drift())
+    assert problem.contexts.shape == (9, 2)  # asked before, and not again below
+    return completed(problem, Completion(model, made))
+
+
+def test_a_completed_problem_has_more_contexts(whole):
+    family = whole.engine.family
+    assert whole.contexts.shape == (12, 2 + 3)
+    assert family.train(0).numbers == (*range(1, 10), 11, 12, 13)
+    assert family.test(0).numbers == (10,)
+    np.testing.assert_array_equal(whole.contexts[:9], np.pad(WINDS, ((0, 0), (0, 3))))
+    np.testing.assert_array_equal(whole.everywhere[12:], [[*LEFT_OUT, 0, 0, 0]])
+    assert len(family.context_names) == 5
+    assert settable(whole.engine)
+    assert not isinstance(family, GuardedFamily)
+
+
+def test_synthesised_environments_are_those_of_their_codes(whole, exact):
+    """The wind of a code is known here: a step in the synthesised environment is one in that wind."""
+    model, _, _ = exact
+    places, actions = (jnp.asarray(x, jnp.float32) for x in np.random.default_rng(2).uniform(-0.7, 0.7, (2, 3, 2)))
+    made, _ = whole.engine.step(jnp.asarray(whole.contexts[9:]), places, actions)
+    back = np.linalg.lstsq(from_winds(model)[:2].T, np.asarray(whole.contexts[9:, 2:]).T, rcond=None)[0].T
+    true, _ = NativeEngine(Drift()).step(jnp.asarray(whole.contexts[9:, :2] + back), places, actions)
+    np.testing.assert_allclose(made, true, atol=2e-3)
+
+
+def test_new_codes_fill_the_gap_first(exact):
+    """Six of nine winds are on one side: the farthest of what may be drawn is on the other."""
+    codes = np.asarray(exact[0].codes)
+    left_out = codes[6:].mean(axis=0)
+    for code in np.asarray(new_codes(jnp.asarray(codes[:6]), 2, jax.random.key(1))):
+        assert code @ left_out > 0.5 * np.linalg.norm(code) * np.linalg.norm(left_out)
+
+
+def test_no_completion_without_trust_or_states(monkeypatch):
+    config = replace(OPTIONS, complete=2, plus=PlusOptions(code=2, width=8, rows=80, updates=20, batch=8))
+    completing = Completing(ToyProblem(config))
+    state = completing.start()
+    with pytest.raises(ConfigError, match="complete is 2, expected 0 for force: half of the predicted effects are"):
+        completing.finish(state)
+    assert completing.finish(state._replace(share=state.share + 0.1))[COMPLETION].made.shape == (2, 1 + 2)
+    monkeypatch.setattr("pdvf.paper.problem.settable", lambda engine: False)
+    with pytest.raises(ConfigError, match="the simulator of spaceship cannot be put into any state"):
+        _ = Problem(replace(TINY, complete=1)).engine

@@ -1,20 +1,29 @@
-"""What a method may spend: with equal budgets a row of the table costs what the policies of PD-VF cost."""
+"""What a method may spend, and what it does spend: steps are counted where they are made.
+
+With equal budgets a row of the table costs what the policies of PD-VF cost.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from pdvf.config import Config, ConfigError, from_dict, to_dict
 from pdvf.config.presets import preset
+from pdvf.experiment.cost import environment_steps
+from pdvf.experiment.plan import recipes_for
+from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Training
 from pdvf.methods.adaptive import AdaptiveTraining
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
-from pdvf.paper.pipeline import Problem
-from toy import OPTIONS, ToyProblem
+from pdvf.paper.pipeline import ArtefactShapes, Problem
+from tiny import TINY, relaxed
+from toy import OPTIONS, CountingProblem, ToyProblem
 
 FREE = ("ppo-all", "oracle", "rl2", "maml", "pd-vf-plus")
 """Methods that PPO trains and that need no artefacts."""
@@ -92,3 +101,60 @@ def test_an_unknown_budget():
         replace(OPTIONS, budget="fair")
     with pytest.raises(ConfigError, match="unknown budget 'fair', expected one of: paper, equal"):
         preset("spaceship", "quick", "fair")
+
+
+# What is spent
+
+
+SMALL = replace(
+    TINY,
+    family=OPTIONS.family,
+    environment=OPTIONS.environment,
+    policy_seeds=2,
+    collect=replace(TINY.collect, episodes=4),
+    value=replace(TINY.value, interpolations=3, uniform=2, probes=3, decoder_rounds=2),
+)
+slow = partial(pytest.param, marks=pytest.mark.slow)
+COUNTED = ("collect", "nn", "best-single", "ppo-dyn")
+MORE = ("train", "bound", "fit", "ppo-all", "kmeans", "oracle", "rma", "rl2", "maml", "no-agg-policy", "pd-vf-plus")
+
+
+@pytest.mark.parametrize("name", [*COUNTED, *map(slow, MORE)])
+def test_every_step_is_counted(name):
+    """By the engine, and by the stages of a phase or method, whose inputs are random numbers."""
+    problem = CountingProblem(SMALL)
+    recipes = recipes_for(list(METHODS.values()))
+    shapes, rng = ArtefactShapes(problem, recipes), np.random.default_rng(0)
+
+    def some(x: jax.ShapeDtypeStruct) -> jax.Array:
+        numbers = 0.4 * rng.normal(size=x.shape) + 0.2
+        return jnp.asarray(numbers > 0 if x.dtype == bool else numbers, x.dtype)
+
+    with relaxed():
+        inputs = [jax.tree.map(some, shapes[needed]) for needed in recipes[name].needs]
+        made = recipes[name].make(problem, *inputs)
+        state, said = made.start(), 0
+        for stage in range(made.stages):
+            state, metrics = made.advance(state, stage)
+            said += int(metrics["steps"])
+        jax.block_until_ready(made.finish(state))
+    assert problem.count.steps == said > 0
+
+
+def test_what_a_row_rests_on_is_counted_once(tmp_path):
+    """The cost of a method with that of all artefacts that it comes from; two artefacts of a phase cost one phase."""
+    store = RunStore.create(tmp_path / "run", to_dict(TINY), "test")
+    for name, steps, inputs in (
+        ("policies", 1000, ()),
+        ("trajectories", 200, ("policies",)),
+        ("adapter", 30, ("policies", "trajectories")),
+        ("initial_adapter", 30, ("policies", "trajectories")),
+        ("upper_bound", 5000, ()),
+        ("agent-pd-vf", None, ("adapter", "initial_adapter")),
+        ("agent-ppo-env", None, ("policies", "upper_bound")),
+        ("agent-nn", 4, ("policies", "adapter")),
+        ("agent-free", None, ()),
+    ):
+        history = [{"steps": float(steps)}, {"loss": 1.0}] if steps else []
+        store.save(name, {"x": np.zeros(1)}, info={"history": history}, inputs=inputs)
+    assert environment_steps(store) == {"pd-vf": 1230, "ppo-env": 6000, "nn": 1234}

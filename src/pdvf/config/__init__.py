@@ -53,6 +53,8 @@ class Config:
     engine: str = "auto"
     """What simulates: native (JAX), host (Python), c (MuJoCo), mjx (MuJoCo in JAX, a reference), warp (the same on an
     NVIDIA GPU), or auto for what suits the family and the machine."""
+    complete: int = 0
+    """Synthesised environments that join the training environments of every method (docs/decisions/0009-plus.md)."""
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
@@ -65,6 +67,7 @@ class Config:
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
         _positive(self, "policy_seeds", "model_seeds")
+        _require(self.complete >= 0, "complete", self.complete, "at least 0")
         _require(self.budget in BUDGETS, "budget", self.budget, f"one of {', '.join(BUDGETS)}")
         if self.family in family_names():
             expected = type(find_spec(self.family).options())

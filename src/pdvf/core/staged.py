@@ -29,7 +29,8 @@ class Staged(Protocol[State]):
     def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
         """The state after stage `stage` (0, 1, ...) and that stage's metrics, numbers or arrays.
 
-        A metric `steps`, the environment steps of the stage, is shown as a rate.
+        A metric `steps`, the environment steps of the stage, is shown as a rate and counts for what a method costs;
+        the first stage's has those of `start` in it, the last one's those of `finish`.
         """
         ...
 

@@ -1,5 +1,7 @@
 """Completion: environments that nobody simulates, as training environments with a learned correction.
 
+`CompletedFamily` has such environments among its training environments: nobody who trains there need know.
+
 With a code y for each environment and a learned effect G of the code on a step, the environment y' near a training
 environment e moves from s to
 
@@ -16,14 +18,70 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pdvf.core.arrays import Array, Scaler
 from pdvf.engines.base import SettableEngine
 from pdvf.engines.rollout import where
-from pdvf.families.base import Family, Outcome, State
+from pdvf.engines.wrappers import WrappedFamily
+from pdvf.families.base import Family, GuardedFamily, Outcome, Split, State
 
 Effect = Callable[[Array, Array], Array]
 """From an observation [o] and a scaled action [a] to the change of the state's numbers with the code [m, K]."""
+
+
+@dataclass(frozen=True)
+class CompletedFamily(WrappedFamily):
+    """A family with synthesised environments after its training environments; contexts are those of `Completed`."""
+
+    made: np.ndarray  # [N, c + K]
+
+    @property
+    def context_names(self) -> tuple[str, ...]:
+        """The family's own, then one for each number of the code's offset."""
+        own = self.inner.context_names
+        return (*own, *(f"offset_{k + 1}" for k in range(self.made.shape[1] - len(own))))
+
+    def train(self, seed: int) -> Split:
+        """Training environments, then synthesised ones, whose numbers follow the largest of all."""
+        own = self.inner.train(seed)
+        last = max(*own.numbers, *self.inner.test(seed).numbers)
+        numbers = (*own.numbers, *range(last + 1, last + 1 + len(self.made)))
+        return Split(numbers, np.concatenate([self._padded(own.contexts), self.made]))
+
+    def test(self, seed: int) -> Split:
+        """The family's own."""
+        own = self.inner.test(seed)
+        return Split(own.numbers, self._padded(own.contexts))
+
+    def _padded(self, contexts: np.ndarray) -> np.ndarray:
+        missing = self.made.shape[1] - contexts.shape[1]
+        return np.concatenate([contexts, np.zeros((len(contexts), missing), contexts.dtype)], axis=1)
+
+    def observe(self, state: State) -> Array:
+        """The family's own, as all below."""
+        return self.inner.observe(state)
+
+    def reward(self, before: State, after: State, action: Array) -> Array:
+        """Reward [] of a step."""
+        return self.inner.reward(before, after, action)
+
+    def terminated(self, before: State, after: State, action: Array) -> Array:
+        """Whether the task ended [] with this step."""
+        return self.inner.terminated(before, after, action)
+
+
+class GuardedCompletedFamily(CompletedFamily):
+    """The same where the family can tell how near the end is."""
+
+    def danger(self, observation: Array) -> Array:
+        """The family's own."""
+        return self.inner.danger(observation)
+
+
+def complete_family(family: Family, made: np.ndarray) -> CompletedFamily:
+    """A family with synthesised environments of these contexts [N, c + K]."""
+    return (GuardedCompletedFamily if isinstance(family, GuardedFamily) else CompletedFamily)(family, made)
 
 
 @dataclass(frozen=True)
@@ -36,11 +94,12 @@ class Completed:
     inner: SettableEngine
     effect: Effect
     code_size: int
+    seen: Family | None = None
 
     @property
     def family(self) -> Family:
-        """The inner family."""
-        return self.inner.family
+        """The inner family, or the one that it is seen as."""
+        return self.seen or self.inner.family
 
     def reset(self, keys: Array, contexts: Array) -> tuple[State, Array]:
         """States and observations [n, o] at the start of an episode, as in the training environment."""
@@ -61,3 +120,19 @@ class Completed:
             return jax.tree.map(lambda x, y: where(own, x, y), real, made)
 
         return choose(simulated, corrected), choose(outcome, self.inner.outcome(states, actions, corrected))
+
+    def state_vector(self, states: State) -> Array:
+        """The inner engine's, as all below: this one can be put into any state, too."""
+        return self.inner.state_vector(states)
+
+    def add_to_state(self, states: State, change: Array) -> State:
+        """States whose numbers are changed by [n, m]."""
+        return self.inner.add_to_state(states, change)
+
+    def observe(self, states: State) -> Array:
+        """Observations [n, o]."""
+        return self.inner.observe(states)
+
+    def outcome(self, before: State, actions: Array, after: State) -> Outcome:
+        """What the task makes of steps from some states to others with actions [n, a]."""
+        return self.inner.outcome(before, actions, after)

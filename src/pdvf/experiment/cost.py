@@ -1,9 +1,13 @@
-"""What a method costs: the environment steps that reinforcement learning spent on it."""
+"""What a method costs: the environment steps of everything that was learned for it; evaluation does not count."""
 
 from __future__ import annotations
 
 from pdvf.experiment.store import RunStore
 from pdvf.methods.base import AGENT
+from pdvf.paper.pipeline import PHASES
+
+MAKERS = {leaf: name for name, phase in PHASES.items() for leaf in phase.leaves}
+"""The phase that leaves an artefact: what it leaves with others is paid for once."""
 
 
 def environment_steps(store: RunStore) -> dict[str, int]:
@@ -16,9 +20,10 @@ def _steps(store: RunStore, agent: str) -> int | None:
     waiting, seen, steps = [agent], set[str](), list[float]()
     while waiting:
         name = waiting.pop()
-        if name in seen or not store.has(name):
+        maker = MAKERS.get(name, name)
+        if maker in seen or not store.has(name):
             continue
-        seen.add(name)
+        seen.add(maker)
         history = store.info(name).get("history") or ()
         steps += [stage["steps"] for stage in history if isinstance(stage.get("steps"), int | float)]
         waiting += store.manifest(name)["inputs"]

@@ -3,6 +3,7 @@
 Phases say in `paper.pipeline.PHASES` what they need and leave, methods in `Method.needs`. `plan` makes tasks of them,
 each after those it needs; an executor (`executors`) runs them.
 
+    complete                synthesises environments, which everything else has among those for training
     train, collect, ...     a phase; `bound` trains PPOenv's policies
     NAME                    the training of a method, which leaves agent-NAME
     returns-NAME            its episodes, which leave returns-NAME
@@ -26,7 +27,7 @@ from pdvf.experiment.events import Event, Listener, write_event
 from pdvf.experiment.scalars import TensorBoard
 from pdvf.experiment.stages import finished, run_phase
 from pdvf.experiment.store import RunStore
-from pdvf.methods import METHODS, Method, agent_artefact
+from pdvf.methods import METHODS, Method, agent_artefact, complete
 from pdvf.methods.base import AGENT, RETURNS, returns_artefact
 from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
 
@@ -105,15 +106,20 @@ def plan(
     """
     if "evaluate" in phases:
         methods, phases = (*(METHODS[name] for name in EVALUATED), *methods), ("bound", *phases)
-    recipes = recipes_for(methods, phases)
+    recipes, first, before = recipes_for(methods, phases), "train", ()
+    if problem.config.complete and (recipes or complete.NAME in phases):
+        first, before = complete.NAME, complete.COMPLETE.leaves
+        recipes = {first: complete.COMPLETE, **recipes}
     shapes = ArtefactShapes(problem, PHASES | recipes)
 
     def task(name: str, recipe: Recipe) -> Task:
         def make() -> Staged[Any]:
-            return recipe.make(problem, *(store.load(needed, shapes[needed]) for needed in recipe.needs))
+            whole = problem_of(store, problem)
+            known = shapes if whole is problem else ArtefactShapes(whole, PHASES | recipes)
+            return recipe.make(whole, *(store.load(needed, known[needed]) for needed in recipe.needs))
 
-        priority = 0 if name == "train" else 1 if name in PHASES else 2
-        return Task(store, name, recipe.needs, recipe.leaves, make, priority)
+        needs = recipe.needs if name == complete.NAME else (*recipe.needs, *before)
+        return Task(store, name, needs, recipe.leaves, make, 0 if name == first else 1 if name in PHASES else 2)
 
     def write_report() -> None:
         from pdvf.reports import write_report  # slow to import
@@ -124,13 +130,21 @@ def plan(
         return Task(store, name, (), (), lambda: OneStage(name, lambda: (write() or {}, {})))
 
     tasks = [task(name, recipe) for name, recipe in recipes.items()]
-    last = {TABLE: lambda: write_returns(store, problem), REPORT: write_report}
+    last = {TABLE: lambda: write_returns(store, problem_of(store, problem)), REPORT: write_report}
     return tasks + [files(name, write) for name, write in last.items() if name in phases]
+
+
+def problem_of(store: RunStore, problem: Problem) -> Problem:
+    """The problem of a run, with its synthesised environments once they are there."""
+    if not problem.config.complete or not store.has(complete.COMPLETION):
+        return problem
+    shapes = ArtefactShapes(problem, {complete.NAME: complete.COMPLETE})
+    return complete.completed(problem, store.load(complete.COMPLETION, shapes[complete.COMPLETION]))
 
 
 def find_task(store: RunStore, problem: Problem, name: str) -> Task:
     """One task of a run by its name."""
-    methods = [] if name in EVERYTHING else find_methods((name.removeprefix(RETURNS),))
+    methods = [] if name in (complete.NAME, *EVERYTHING) else find_methods((name.removeprefix(RETURNS),))
     return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
 
 
@@ -158,9 +172,7 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         def train(problem: Problem, *inputs: Any) -> Staged[Any]:
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
-        recipes.setdefault(
-            method.name, Recipe(train, needs, (agent_artefact(method.name),), untrained=method.skeleton)
-        )
+        recipes.setdefault(method.name, Recipe(train, needs, (agent_artefact(method.name),), untrained=method.skeleton))
 
     for method in methods:
         add(method)

@@ -214,6 +214,8 @@ def make_sweep(
     if method not in METHODS or method == "ppo-env":
         expected = ", ".join(name for name in METHODS if name != "ppo-env")
         raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {expected}")
+    if base.complete:
+        raise ConfigError(f"complete is {base.complete}, expected 0: a sweep synthesises no environments")
     numbers = Problem(base).engine.family.train(base.seed).numbers
     chosen = tuple(held_out) or _middle(numbers)
     if not set(chosen) < set(numbers):

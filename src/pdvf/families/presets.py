@@ -35,6 +35,8 @@ SMALL_BASELINES: Options = {
 
 SMALL_MODEL: Options = {"plus.width": 16, "plus.rows": 2_048, "plus.updates": 20, "plus.batch": 64}
 """PD-VF-plus's model of the dynamics, to see that it runs."""
+QUICK_MODEL: Options = {"plus.rows": 16_384, "plus.updates": 300, "plus.batch": 512}
+"""The same where steps are few."""
 
 QUICK: Options = {
     "policy_seeds": 1,
@@ -64,6 +66,7 @@ QUICK: Options = {
     "value.decoder_rounds": 2,
     "value.decoder_epochs": 60,
     "evaluate.episodes": 2,
+    **QUICK_MODEL,
 }
 """For simulators in which an episode takes long."""
 

@@ -120,7 +120,7 @@ class AdaptiveTraining:
         policy = ppo.initialise(tasks, self.options, jnp.zeros(1), policy_key, views)
         return TrainingState(model, jnp.zeros(()), policy)
 
-    def advance(self, state: TrainingState, stage: int) -> tuple[TrainingState, dict[str, Array]]:
+    def advance(self, state: TrainingState, stage: int) -> tuple[TrainingState, dict[str, Any]]:
         """Gathers steps, fits the models, then trains the policies."""
         key = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
         fit_key, shuffle = jax.random.split(key)
@@ -142,7 +142,7 @@ class AdaptiveTraining:
             "temperature": jnp.mean(model.temperature),
             "synthesised": jnp.mean(share),
             "std": jnp.mean(metrics.std[:, -1]),
-            "steps": jnp.array(float(share.shape[0] * steps)),
+            "steps": float(share.shape[0] * steps),
         }
 
     @cached_property

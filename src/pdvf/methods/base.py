@@ -123,7 +123,7 @@ def returns_artefact(name: str) -> str:
 
 
 class AtOnce(OneStage):
-    """A training of one stage: `agents()` gives the agents [S, ...]."""
+    """A training of one stage: `agents()` gives the agents [S, ...] and makes so many environment steps."""
 
-    def __init__(self, name: str, agents: Callable[[], Any]) -> None:
-        super().__init__(name, lambda: ({agent_artefact(name): agents()}, {}))
+    def __init__(self, name: str, agents: Callable[[], Any], steps: int = 0) -> None:
+        super().__init__(name, lambda: ({agent_artefact(name): agents()}, {"steps": float(steps)} if steps else {}))

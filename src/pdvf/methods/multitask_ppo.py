@@ -36,7 +36,7 @@ from pdvf.methods.base import (
 )
 from pdvf.paper import untrained
 from pdvf.paper.adapter import nearest
-from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy
+from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy, probe_steps
 from pdvf.paper.prober import Body
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, make_actor_critic
@@ -91,6 +91,8 @@ class TaskPPO:
     assemble: Callable[[Any], Any]  # from actors [P, ...] to agents [S, ...]
     make_networks: ppo.MakeNetworks = make_actor_critic
     wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks
+    before: int = 0
+    """Environment steps that were made to get here."""
 
     @property
     def stages(self) -> int:
@@ -106,7 +108,7 @@ class TaskPPO:
 
         return jax.vmap(one)(self.weights, self.features, keys)
 
-    def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Array]]:
+    def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Any]]:
         """All policies learn for a while."""
         shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
         state, metrics = self._train(shuffle, (self.weights, self.features, state))
@@ -116,7 +118,7 @@ class TaskPPO:
             "policy_loss": jnp.mean(metrics.policy_loss),
             "value_loss": jnp.mean(metrics.value_loss),
             "std": jnp.mean(metrics.std[:, -1]),
-            "steps": jnp.array(float(self.weights.shape[0] * steps)),
+            "steps": float(self.weights.shape[0] * steps + (self.before if stage == 0 else 0)),
         }
 
     @cached_property
@@ -251,6 +253,12 @@ def bodies(problem: Problem, inputs: Inputs) -> Body:
     return Body(jax.tree.map(lambda x: jnp.broadcast_to(x, (models.shape[0], *x.shape)), probe), dynamics, decoder)
 
 
+def probing_steps(problem: Problem) -> int:
+    """Environment steps of `bodies` and `probed_embeddings`."""
+    family, probings = problem.engine.family, problem.config.policy_seeds * len(problem.contexts) * PROBES
+    return probe_steps(problem) + probings * family.probe_steps
+
+
 def probed_embeddings(problem: Problem, bodies: Body, key: Array) -> Array:
     """z_d [S, E, B, d] of noisy probing episodes in the training environments, for bodies [S, ...]."""
     contexts = jnp.repeat(jnp.asarray(problem.contexts), PROBES, axis=0)
@@ -277,7 +285,12 @@ def untrained_ppo_dyn(problem: Problem) -> DynamicsConditioned:
 def _ppo_dyn(problem: Problem, body: Body, features: Array, key: Array) -> TaskPPO:
     seeds = problem.config.policy_seeds
     weights, options = uniform(problem, seeds), method_ppo(problem, seeds)
-    return TaskPPO(problem, "ppo-dyn", key, options, weights, features, lambda actor: DynamicsConditioned(actor, body))
+    before = probing_steps(problem)
+
+    def assemble(actors: Actor) -> DynamicsConditioned:
+        return DynamicsConditioned(actors, body)
+
+    return TaskPPO(problem, "ppo-dyn", key, options, weights, features, assemble, before=before)
 
 
 def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
@@ -306,7 +319,8 @@ def _kmeans(problem: Problem, body: Body, centres: Array, members: Array, key: A
     flat = weights.reshape(seeds * count, -1)
     features = no_features(problem, seeds * count)
     options = method_ppo(problem, seeds * count)
-    return TaskPPO(problem, "kmeans", key, options, flat, features, assemble)
+    before = probing_steps(problem)
+    return TaskPPO(problem, "kmeans", key, options, flat, features, assemble, before=before)
 
 
 def _clusters(problem: Problem) -> int:

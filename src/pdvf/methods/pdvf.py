@@ -99,7 +99,7 @@ class Refit:
         """The phase's first state."""
         return self.phase.start()
 
-    def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Array]]:
+    def advance(self, state: Any, stage: int) -> tuple[Any, dict[str, Any]]:
         """A stage of the phase."""
         return self.phase.advance(state, stage)
 
@@ -140,7 +140,8 @@ def train_nn(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
             jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), actors), adapter.train_z_d, adapter.body
         )
 
-    return AtOnce("nn", make)
+    played = problem.config.policy_seeds * episodes * len(problem.contexts) * problem.engine.family.horizon
+    return AtOnce("nn", make, played)
 
 
 def untrained_nn(problem: Problem) -> NearestPolicy:
@@ -162,7 +163,8 @@ def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
         best = best_policy(problem, inputs["policies"])
         return Unconditioned(jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), best))
 
-    return AtOnce("best-single", make)
+    policies = problem.config.policy_seeds * len(problem.contexts)
+    return AtOnce("best-single", make, problem.transfer_steps(policies))
 
 
 # PPOenv

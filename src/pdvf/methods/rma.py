@@ -151,11 +151,13 @@ class EstimatorTraining:
         rounds = jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype).at[0].set(x), steps)
         return Regression(fit.start(model, self._optimiser, fit_key), rounds, jnp.ones((), jnp.int32))
 
-    def advance(self, state: Regression, stage: int) -> tuple[Regression, dict[str, Array]]:
+    def advance(self, state: Regression, stage: int) -> tuple[Regression, dict[str, Any]]:
         """Regression on the rounds there are, then the next round, played with estimates."""
-        del stage
-        keys = jax.random.split(jax.random.fold_in(self.key, 1), self.oracle.centre.shape[0])
-        return self._round((), (self.oracle, state, keys))
+        seeds = self.oracle.centre.shape[0]
+        keys = jax.random.split(jax.random.fold_in(self.key, 1), seeds)
+        state, metrics = self._round((), (self.oracle, state, keys))
+        played = self.problem.transfer_steps(seeds, EPISODES) * (2 if stage == 0 else 1)  # `start` plays too
+        return state, metrics | {"steps": float(played)}
 
     @cached_property
     def _round(self):

@@ -25,6 +25,7 @@ from pdvf.paper.evaluation import AXES as AXES
 from pdvf.paper.evaluation import evaluation
 from pdvf.paper.probe import best_policy as best_policy
 from pdvf.paper.probe import probe_policy as probe_policy
+from pdvf.paper.probe import probe_steps as probe_steps
 from pdvf.paper.problem import PROBE_NOISE as PROBE_NOISE
 from pdvf.paper.problem import Problem
 from pdvf.paper.problem import finished_policies as finished_policies

@@ -11,7 +11,7 @@ from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
 from pdvf.core.objective import objective_of
 from pdvf.engines.rollout import acting, begin, play
-from pdvf.families.base import GuardedFamily
+from pdvf.families.base import Family, GuardedFamily
 from pdvf.paper.problem import Problem, Stream, finished_policies, transfer
 from pdvf.rl.networks import Actor
 
@@ -29,7 +29,7 @@ def probe_policy(problem: Problem, policies: Actor) -> Actor:
     """The best finished policy, by its mean return over the training environments, if it is safe.
 
     If not, of the safe ones the calmest where the family can tell, else the best. A probe that ends the episode leaves
-    nothing to adapt to, whatever it returns elsewhere (docs/decisions/0010-probe.md).
+    nothing to adapt to, whatever it returns elsewhere (docs/decisions/0010-probe.md). `probe_steps` says what it costs.
     """
 
     @compiled
@@ -40,16 +40,27 @@ def probe_policy(problem: Problem, policies: Actor) -> Actor:
         safe = lost <= jnp.min(lost) + TOLERATED
         mean = objective_of(problem.engine.family).summary(returns, 1)
         best = jnp.argmax(mean)
-
-        def among_the_safe() -> Array:
-            guarded = isinstance(problem.engine.family, GuardedFamily)
-            merit = -dangers(problem, finished) if guarded else mean
-            return jnp.argmax(jnp.where(safe, merit, -jnp.inf))
-
-        chosen = jax.lax.cond(safe[best], lambda: best, among_the_safe)
+        merit = -dangers(problem, finished) if isinstance(problem.engine.family, GuardedFamily) else mean
+        chosen = jnp.where(safe[best], best, jnp.argmax(jnp.where(safe, merit, -jnp.inf)))
         return jax.tree.map(lambda x: x[chosen], finished)
 
     return choose(policies)
+
+
+def probe_steps(problem: Problem) -> int:
+    """Environment steps that `probe_policy` makes."""
+    family = problem.engine.family
+    beginnings = _soon(family) + (_first(family) if isinstance(family, GuardedFamily) else 0)
+    environments = len(problem.contexts)
+    return environments * problem.config.policy_seeds * environments * (family.horizon + EPISODES * beginnings)
+
+
+def _soon(family: Family) -> int:
+    return max(family.probe_steps, math.ceil(SOON * family.horizon))
+
+
+def _first(family: Family) -> int:
+    return min(FIRST * family.probe_steps, family.horizon)
 
 
 def best_policy(problem: Problem, policies: Actor) -> Actor:
@@ -71,7 +82,7 @@ def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
     """
     engine = problem.engine
     contexts = jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
-    steps = max(engine.family.probe_steps, math.ceil(SOON * engine.family.horizon))
+    steps = _soon(engine.family)
 
     def one(actor: Actor, key: Array) -> Array:
         begin_key, play_key = jax.random.split(key)
@@ -91,7 +102,7 @@ def dangers(problem: Problem, actors: Actor) -> Array:
     family = engine.family
     assert isinstance(family, GuardedFamily)
     danger = jax.vmap(jax.vmap(family.danger))
-    steps = min(FIRST * family.probe_steps, family.horizon)
+    steps = _first(family)
 
     def one(actor: Actor, key: Array) -> Array:
         begin_key, play_key = jax.random.split(key)

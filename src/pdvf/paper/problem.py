@@ -10,9 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from pdvf.config import Config
+from pdvf.config import Config, ConfigError
 from pdvf.core.arrays import Array
 from pdvf.engines import Engine, make_engine
+from pdvf.engines.base import settable
 from pdvf.engines.rollout import acting, episode_returns
 from pdvf.families import make_family
 from pdvf.rl.networks import Actor
@@ -36,6 +37,7 @@ class Stream(IntEnum):
     LOST_BEGINNINGS = 10
     DANGERS = 11
     METHODS = 12
+    COMPLETION = 13
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,14 @@ class Problem:
     @cached_property
     def engine(self) -> Engine:
         """What simulates."""
-        return make_engine(
-            make_family(self.config.family, self.config.environment), self.config.engine, self.config.seed
-        )
+        family = make_family(self.config.family, self.config.environment)
+        engine = make_engine(family, self.config.engine, self.config.seed)
+        if self.config.complete and not settable(engine):
+            raise ConfigError(
+                f"complete is {self.config.complete}, expected 0: no environment can be synthesised where the "
+                f"simulator of {family.name} cannot be put into any state"
+            )
+        return engine
 
     @cached_property
     def contexts(self) -> Any:
@@ -75,6 +82,13 @@ class Problem:
         if self.config.budget == "paper":
             return each
         return max(len(self.contexts) * self.config.policy_seeds * each // policies - spent, 1)
+
+    def transfer_steps(self, policies: int, episodes: int = 1) -> int:
+        """Environment steps of so many episodes of policies in every training environment.
+
+        An episode counts whole, also where it ends before its horizon: what comes then is simulated all the same.
+        """
+        return policies * len(self.contexts) * episodes * self.engine.family.horizon
 
     def key(self, stream: Stream) -> Array:
         """The random key of a stream."""

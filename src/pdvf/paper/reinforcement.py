@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ class ReinforcementLearning:
         state = fresh(self.contexts, keys)
         return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
 
-    def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Array]]:
+    def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Any]]:
         """All policies learn until the next checkpoint."""
         shuffle = jax.random.fold_in(self.problem.key(Stream.MINIBATCHES), stage)
         state, metrics = self._train(shuffle, (self.contexts, ensemble.state))
@@ -71,7 +71,7 @@ class ReinforcementLearning:
             "value_loss": jnp.mean(metrics.value_loss),
             "std": jnp.mean(metrics.std[:, -1]),
             "curve": jnp.nanmean(shaped, axis=1),
-            "steps": jnp.array(float(self.contexts.shape[0] * self._steps_per_stage)),
+            "steps": float(self.contexts.shape[0] * self._steps_per_stage),
         }
         return Ensemble(state, kept), summary
 

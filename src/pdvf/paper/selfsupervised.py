@@ -29,7 +29,7 @@ COLLECTED = 2**24  # most steps that are collected at once, before episodes are 
 def collection(problem: Problem, policies: Actor) -> OneStage:
     """Every kept policy plays in every training environment: `trajectories` [C, E, J, T, ...]."""
 
-    def make() -> tuple[dict[str, Trajectories], dict[str, Array]]:
+    def make() -> tuple[dict[str, Trajectories], dict[str, Any]]:
         engine, contexts = problem.engine, problem.contexts
         episodes, kept = problem.config.collect.episodes, problem.config.collect.steps
         at_once = COLLECTED // (contexts.shape[0] * episodes * engine.family.horizon)
@@ -42,7 +42,8 @@ def collection(problem: Problem, policies: Actor) -> OneStage:
         )
         trajectories = play((), (actors, keys))
         quantiles = jnp.quantile(trajectories.returns, jnp.array([0.1, 0.5, 0.9]))
-        metrics = {"mean_return": jnp.mean(trajectories.returns), "return_quantiles": quantiles}
+        steps = float(problem.transfer_steps(actors.log_std.shape[0], episodes))
+        metrics = {"mean_return": jnp.mean(trajectories.returns), "return_quantiles": quantiles, "steps": steps}
         return {"trajectories": trajectories}, metrics
 
     return OneStage("collect", make)

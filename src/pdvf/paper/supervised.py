@@ -18,7 +18,7 @@ from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import Labelled, ReturnScale
 from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyAutoencoder, encode_episode
-from pdvf.paper.probe import probe_policy
+from pdvf.paper.probe import probe_policy, probe_steps
 from pdvf.paper.prober import Body, Scores
 from pdvf.paper.problem import PROBE_NOISE, Problem, Stream, flat_policies
 from pdvf.paper.quadratic import QuadraticValue
@@ -124,7 +124,7 @@ class Supervised:
             bank,
             labelled,
             empty,
-            scores(bank.shape[0] * 2 + options.interpolations + options.uniform),
+            scores(self._scored),
             scores(max(options.stages, 1) * environments * options.probes),
             empty,
             ReturnScale.of(jnp.zeros((1, environments)), options),
@@ -136,12 +136,29 @@ class Supervised:
             key,
         )
 
-    def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Array]]:
+    def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Any]]:
         """One round for the decoder, the initial training of W, or one stage of aggregation."""
         rounds = self.problem.config.value.decoder_rounds
         programs = (self._decoder_round, self._initial, self._stage)
         now = 0 if stage < rounds else 1 if stage == rounds else 2
-        return programs[now]((self.experts, self.trajectories), state)
+        state, metrics = programs[now]((self.experts, self.trajectories), state)
+        return state, metrics | {"steps": float(self._steps(now) + self._steps_around(stage))}
+
+    def _steps(self, now: int) -> int:
+        """Environment steps of one of the three programs, for all models."""
+        options, family = self.problem.config.value, self.problem.engine.family
+        environments, models = len(self.problem.contexts), self.problem.config.model_seeds
+        if now == 0:
+            return models * self._label_rows * family.horizon
+        if now == 1:
+            return models * self.problem.transfer_steps(self._scored)
+        optima = environments * options.probes
+        return models * (optima * family.probe_steps + self.problem.transfer_steps(optima))
+
+    def _steps_around(self, stage: int) -> int:
+        """Those of `start`, which looks for the probe, and of `finish`, which probes."""
+        last = len(self.problem.contexts) * self.problem.engine.family.probe_steps * self.problem.config.model_seeds
+        return (probe_steps(self.problem) if stage == 0 else 0) + (last if stage == self.stages - 1 else 0)
 
     @cached_property
     def _decoder_round(self):
@@ -285,10 +302,15 @@ class Supervised:
     def _label_rows(self) -> int:
         return 8 * self.experts.log_std.shape[0]
 
+    @property
+    def _scored(self) -> int:
+        """Embeddings that are scored before training: each kept policy's in two environments, and others."""
+        options = self.problem.config.value
+        return 2 * self.experts.log_std.shape[0] + options.interpolations + options.uniform
+
     def _updates(self, epochs: int) -> int:
         options = self.problem.config.value
-        rows = 2 * self.experts.log_std.shape[0] + options.interpolations + options.uniform
-        return epochs * max(rows * self.problem.contexts.shape[0] // options.batch, 1)
+        return epochs * max(self._scored * self.problem.contexts.shape[0] // options.batch, 1)
 
     def _value_optimiser(self, epochs: int):
         return aggregate.value_optimiser(self.problem.config.value, self._updates(epochs))

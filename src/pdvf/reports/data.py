@@ -73,6 +73,11 @@ class Run:
         return np.array([*self._played("train"), *self._played("test")])
 
     @cached_property
+    def contexts(self) -> np.ndarray:
+        """Contexts [E, c] of all environments, without the offsets of synthesised ones where the family is known."""
+        return self.evaluation["contexts"][:, : len(self.context_names) or None]
+
+    @cached_property
     def made(self) -> Family | None:
         """The family with the run's options; None where it cannot be made."""
         try:

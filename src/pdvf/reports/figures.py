@@ -134,7 +134,7 @@ def paths(run: Run) -> Figure | None:
     test = np.flatnonzero(run.is_test)
     figure, panels = _panels(len(test), 5, 2.75, 3.3)
     for axes, e in zip(panels, test.tolist(), strict=True):
-        family.draw_scene(axes, run.evaluation["contexts"][e])
+        family.draw_scene(axes, run.contexts[e])
         for seed in range(run.evaluation["path_valid"].shape[0]):
             valid = run.evaluation["path_valid"][seed, e].astype(bool)
             if not valid.any():

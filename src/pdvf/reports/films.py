@@ -57,7 +57,7 @@ def strips(run: Run) -> Figure | None:
     for row, e in zip(panels, test.tolist(), strict=True):
         poses = _poses(run, family, e)
         chosen = np.unique(np.linspace(0, len(poses) - 1, STRIP).astype(int))
-        pictures = paint_all(family, run.evaluation["contexts"][e], poses[chosen], STRIP_SIZE)
+        pictures = paint_all(family, run.contexts[e], poses[chosen], STRIP_SIZE)
         for axes in row:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
@@ -84,7 +84,7 @@ def films(run: Run) -> list[Film]:
         poses = _poses(run, family, e)
         last = min(len(poses) - 1, round(SHOWN_SECONDS / family.control_step))
         chosen = np.unique(np.linspace(0, last, FILM).astype(int))
-        pictures = paint_all(family, run.evaluation["contexts"][e], poses[chosen], FILM_SIZE)
+        pictures = paint_all(family, run.contexts[e], poses[chosen], FILM_SIZE)
         made.append(Film(int(run.numbers[e]), _gif(pictures)))
     return made
 

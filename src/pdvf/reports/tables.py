@@ -196,7 +196,7 @@ def _context(run: Run, number: int) -> str:
     at = np.flatnonzero(run.numbers == number) if run.has("contexts") else np.zeros(0)
     if not at.size:
         return ""
-    context = run.evaluation["contexts"][at[0]]
+    context = run.contexts[at[0]]
     names = run.context_names if len(run.context_names) == len(context) > 1 else ("",) * len(context)
     shown = (f"{name} {float(value):.2f}".strip() for name, value in zip(names, context, strict=True))
     return "".join(f"\n{words}" for words in shown).replace("-", "−")

@@ -23,7 +23,7 @@ from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.base import Timed
 from pdvf.families.circle import CircleOptions, OnCircle
-from pdvf.families.presets import SMALL_BASELINES, SMALL_MODEL
+from pdvf.families.presets import QUICK_MODEL, SMALL_BASELINES, SMALL_MODEL
 from pdvf.families.registry import FamilySpec
 
 INK, MUTED, FIELD = "#1f2328", "#6a737d", "#c3c9cf"
@@ -194,7 +194,7 @@ FAMILY = FamilySpec(
         "quick": {
             "policy_seeds": 1,
             "model_seeds": 1,
-            "ppo.steps": 983_040,
+            "ppo.steps": 491_520,
             "ppo.rollout": 64,
             "ppo.epochs": 3,
             "ppo.minibatches": 8,
@@ -213,6 +213,7 @@ FAMILY = FamilySpec(
             "value.batch": 512,
             "value.decoder_rounds": 4,
             "value.decoder_epochs": 80,
+            **QUICK_MODEL,
         },
         "smoke": {
             "ppo.steps": 16_384,
