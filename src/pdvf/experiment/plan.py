@@ -6,6 +6,7 @@ each after those it needs; an executor (`executors`) runs them.
     train, collect, ...     a phase
     NAME                    the training of a method, which leaves agent-NAME
     returns-NAME            its episodes, which leave returns-NAME
+    adaptation-NAME         other episodes of a method that infers the dynamics, which leave adaptation-NAME
     returns, report         returns.csv; figures and report.html: written each time, after everything before them
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pdvf.core.staged import OneStage, Staged
+from pdvf.experiment.adaptation import adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
@@ -152,6 +154,11 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         recipes.setdefault(
             returns, Recipe(lambda problem, agents: evaluate(problem, method, agents), (agent,), (returns,))
         )
+        if method.adapting:
+            asked = adaptation_artefact(method.name)
+            recipes.setdefault(
+                asked, Recipe(lambda problem, agents: measure(problem, method, agents), (agent,), (asked,))
+            )
 
     for method in methods:
         add(method)

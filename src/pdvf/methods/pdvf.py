@@ -21,45 +21,54 @@ from pdvf.rl.networks import Actor
 
 
 class Choice(NamedTuple):
-    """Initial state [o], policy embedding [e] and whether it has been chosen []."""
+    """Initial state [o], dynamics embedding [d], policy embedding [e], and whether these are known yet []."""
 
     s0: Array
+    z_d: Array
     z_pi: Array
     chosen: Array
 
 
-class EmbeddingAgent(eqx.Module):
-    """Probes, and then acts as the policy embedding that `adapt` of a subclass has chosen.
-
-    A subclass may remember more than a `Choice`, under the same names.
-    """
-
-    adapter: Adapter
-
-    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Any:
-        """Keeps the initial state."""
-        del hidden
-        size = self.adapter.train_z_pi.shape[-1]
-        return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
-
-    def act(self, memory: Any, observation: Array, feedback: Feedback) -> tuple[Array, Any]:
-        """The probe policy at first, then the decoded one."""
-        del feedback
-        body = self.adapter.body
-        own = body.decoder(observation, memory.z_pi)
-        return jnp.where(memory.chosen, own, body.probe(observation)), memory
-
-
-class ValueFunction(EmbeddingAgent):
+class ValueFunction(eqx.Module):
     """PD-VF: after probing, the policy embedding that W rates highest acts (section 3.5)."""
 
+    adapter: Adapter
     sign: Array  # [] of the embedding: the decoder plays both alike, the authors' code tries both
+
+    def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
+        """Keeps the initial state."""
+        del hidden
+        sizes = (known.shape[-1] for known in (self.adapter.train_z_d, self.adapter.train_z_pi))
+        return Choice(observation, *map(jnp.zeros, sizes), jnp.zeros((), bool))
+
+    def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
+        """The probe policy at first, then the decoded one."""
+        return self.decide(memory, observation), self.learn(memory, observation, feedback)
+
+    def learn(self, memory: Choice, observation: Array, feedback: Feedback) -> Choice:
+        """Nothing: all that is inferred is inferred from the probing steps."""
+        del observation, feedback
+        return memory
+
+    def decide(self, memory: Choice, observation: Array) -> Array:
+        """What the chosen embedding does, or the probe policy."""
+        body = self.adapter.body
+        own = body.decoder(observation, memory.z_pi)
+        return jnp.where(memory.chosen, own, body.probe(observation))
+
+    def code(self, memory: Choice) -> Array:
+        """z_d [d], 0 while probing."""
+        return memory.z_d
+
+    def out_of_distribution(self, memory: Choice) -> Array:
+        """How far z_d is from those of training []: about 1 is familiar."""
+        return self.adapter.out_of_distribution(memory.z_d)
 
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
         """Infers z_d and takes the optimal policy embedding."""
         z_d = self.adapter.body.infer(transitions)
         z_pi, _ = self.adapter.choose(memory.s0, z_d)
-        return Choice(memory.s0, self.sign * z_pi, jnp.ones_like(memory.chosen))
+        return Choice(memory.s0, z_d, self.sign * z_pi, jnp.ones_like(memory.chosen))
 
 
 def mirrored(agents: ValueFunction) -> ValueFunction:
@@ -196,7 +205,9 @@ def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     return AtOnce("ppo-env", make)
 
 
-PD_VF = Method("pd-vf", "policy-dynamics value function (the method)", train_pd_vf, ("adapter",), mirror=mirrored)
+PD_VF = Method(
+    "pd-vf", "policy-dynamics value function (the method)", train_pd_vf, ("adapter",), mirror=mirrored, adapting=True
+)
 PPO_ENV = Method(
     "ppo-env",
     "PPO trained in the very environment it is tested in (upper bound)",

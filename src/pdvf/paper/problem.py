@@ -36,6 +36,7 @@ class Stream(IntEnum):
     LOST_BEGINNINGS = 10
     DANGERS = 11
     METHODS = 12
+    ADAPTATION = 13
 
 
 @dataclass(frozen=True)
