@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pdvf.core.staged import OneStage, Staged
-from pdvf.experiment.adaptation import adaptation_artefact, measure
+from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
@@ -131,7 +131,7 @@ def plan(
 
 def find_task(store: RunStore, problem: Problem, name: str) -> Task:
     """One task of a run by its name."""
-    methods = [] if name in EVERYTHING else find_methods((name.removeprefix(RETURNS),))
+    methods = [] if name in EVERYTHING else find_methods((name.removeprefix(RETURNS).removeprefix(ADAPTATION),))
     return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
 
 

@@ -24,6 +24,8 @@ from pdvf.families import make_family
 from pdvf.methods.multitask_ppo import context_features
 from pdvf.reports.statistics import Estimate, difference
 
+PENALTY = 1e-3
+"""Of the ridge regression, for each row."""
 LEAST = 0.01
 """Share of the return that another environment's inference has to cost, for a method that adapts."""
 
@@ -102,7 +104,9 @@ def read(store: RunStore) -> tuple[Adaptation, ...]:
 # Regression
 
 
-def left_out_r2(names: Sequence[str], contexts: np.ndarray, codes: np.ndarray) -> dict[str, float]:
+def left_out_r2(
+    names: Sequence[str], contexts: np.ndarray, codes: np.ndarray, penalty: float = PENALTY
+) -> dict[str, float]:
     """R^2 of the contexts [E, c] in environments that the ridge regression from codes [E, J, d] has not seen, by name.
 
     Angles are regressed as cosine and sine, and scored together. Numbers that do not vary have no score.
@@ -113,7 +117,7 @@ def left_out_r2(names: Sequence[str], contexts: np.ndarray, codes: np.ndarray) -
     targets, owners = _targets(names, contexts)
     x, y = _rows(codes), np.repeat(targets, episodes, axis=0)
     groups = np.repeat(np.arange(environments), episodes)
-    guess = np.asarray(cross_val_predict(_ridge(x), x, y, groups=groups, cv=LeaveOneGroupOut()))
+    guess = np.asarray(cross_val_predict(_ridge(x, penalty), x, y, groups=groups, cv=LeaveOneGroupOut()))
     return _scores(owners, y, guess.reshape(y.shape))
 
 
@@ -123,7 +127,7 @@ def unseen_r2(names: Sequence[str], contexts: np.ndarray, codes: np.ndarray, tra
     y = np.repeat(targets, codes.shape[1], axis=0)
     here = train * codes.shape[1]
     x = _rows(codes)
-    guess = np.asarray(_ridge(x[:here]).fit(x[:here], y[:here]).predict(x[here:])).reshape(y[here:].shape)
+    guess = np.asarray(_ridge(x[:here], PENALTY).fit(x[:here], y[:here]).predict(x[here:])).reshape(y[here:].shape)
     return _scores(owners, y[here:], guess)
 
 
@@ -142,8 +146,8 @@ def _rows(codes: np.ndarray) -> np.ndarray:
     return codes.reshape(-1, codes.shape[-1]).astype(np.float64)
 
 
-def _ridge(x: np.ndarray) -> Any:
-    return make_pipeline(StandardScaler(), Ridge(alpha=1e-3 * len(x)))
+def _ridge(x: np.ndarray, penalty: float) -> Any:
+    return make_pipeline(StandardScaler(), Ridge(alpha=penalty * len(x)))
 
 
 def _scores(owners: Sequence[str], truth: np.ndarray, guess: np.ndarray) -> dict[str, float]:
