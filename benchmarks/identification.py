@@ -27,7 +27,7 @@ from sklearn.metrics import roc_auc_score
 
 from pdvf.config import Config, to_dict, with_options
 from pdvf.config.presets import preset
-from pdvf.engines import make_engine
+from pdvf.engines import HostEngine, make_engine
 from pdvf.experiment.adaptation import adaptation_artefact, measure
 from pdvf.experiment.provenance import describe_environment
 from pdvf.families import make_family
@@ -44,16 +44,17 @@ class Extended(Problem):
 
     def __init__(self, config: Config, left_out: list[int], beyond: list[dict[str, float]]):
         super().__init__(config)
-        family: Any = make_family(config.family, config.environment)
-        if beyond:
-            family = replace(family, test_contexts=(*family.test_contexts, *beyond))
-        train, test = family.train(config.seed), family.test(config.seed).contexts
+        family = make_family(config.family, config.environment)
+        names, train = family.context_names, family.train(config.seed)
         kept = ~np.isin(train.numbers, left_out)
-        far = len(test) - len(beyond)
-        unseen = train.contexts[~kept] if left_out else test[:far]
-        self.__dict__["engine"] = make_engine(family, config.engine, config.seed)
+        unseen = train.contexts[~kept] if left_out else family.test(config.seed).contexts
+        far = np.array([[context[name] for name in names] for context in beyond], np.float32).reshape(-1, len(names))
+        engine = make_engine(family, config.engine, config.seed)
+        if isinstance(engine, HostEngine):
+            engine = replace(engine, contexts=(*engine.contexts, *map(tuple, far.tolist())))
+        self.__dict__["engine"] = engine
         self.__dict__["contexts"] = train.contexts[kept]
-        self.__dict__["everywhere"] = np.concatenate([train.contexts[kept], unseen, test[far:]])
+        self.__dict__["everywhere"] = np.concatenate([train.contexts[kept], unseen, far])
 
 
 def report(problem: Problem, arrays: dict[str, np.ndarray], beyond: int) -> dict[str, Any]:

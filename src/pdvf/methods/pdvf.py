@@ -38,8 +38,8 @@ class ValueFunction(eqx.Module):
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
         """Keeps the initial state."""
         del hidden
-        sizes = (known.shape[-1] for known in (self.adapter.train_z_d, self.adapter.train_z_pi))
-        return Choice(observation, *map(jnp.zeros, sizes), jnp.zeros((), bool))
+        z_d, z_pi = self.adapter.train_z_d.shape[-1], self.adapter.train_z_pi.shape[-1]
+        return Choice(observation, jnp.zeros(z_d), jnp.zeros(z_pi), jnp.zeros((), bool))
 
     def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
         """The probe policy at first, then the decoded one."""

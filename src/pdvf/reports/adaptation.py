@@ -52,7 +52,7 @@ class Adaptation(NamedTuple):
         shows = "; ".join(f"{number} {_row(values)}" for number, values in self.known.items())
         plural = "" if self.steps == (1,) else "s"
         tells = f"R² of what is hidden after {after} step{plural}: {shows or 'too few environments to say'}"
-        costs = f"another environment's inference costs {self.loss.value:.3g} of a return of {self.own:.3g}"
+        costs = f"another environment's inference costs {self.loss.value:.4g} of a return of {self.own:.4g}"
         found = "adapts" if self.adapts else "selection, not adaptation; best-single does as well"
         choice = f"{100 * self.choice:.0f} % of how it acts is its choice"
         return f"{name or self.method}: {found} ({tells}; {choice}; {costs})"
