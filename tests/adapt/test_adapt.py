@@ -191,28 +191,47 @@ def test_the_belief_converges_to_the_true_code(exact):
     assert np.all(np.diff(spread, axis=1) <= 1e-6)
 
 
-def test_its_covariance_is_calibrated():
-    """Noise that steps do not explain: the squared error over the covariance is about the rank, throughout."""
-    model, _, _ = learned(NoisyDrift(), 2000)
-    engine = NativeEngine(NoisyDrift())
-    winds = jnp.asarray(WINDS)[jnp.arange(1024) % len(WINDS)]
+@pytest.fixture(scope="module")
+def noisy() -> DynamicsModel:
+    return learned(NoisyDrift(), 2000)[0]
+
+
+@jax.jit
+def beliefs_in(model: DynamicsModel, winds: Array) -> Belief:
+    """After each step of episodes with random actions, [n, T, ...]."""
+    engine, n = NativeEngine(NoisyDrift()), winds.shape[0]
 
     def step(carry, key):
         states, observation = carry
-        actions = jax.random.uniform(key, (1024, 2), minval=-1.0, maxval=1.0)
+        actions = jax.random.uniform(key, (n, 2), minval=-1.0, maxval=1.0)
         after, outcome = engine.step(winds, states, actions)
         return (after, outcome.observation), (observation, actions, outcome.observation)
 
     begin_key, play_key = jax.random.split(jax.random.key(7))
-    begin = engine.reset(jax.random.split(begin_key, 1024), winds)
+    begin = engine.reset(jax.random.split(begin_key, n), winds)
     _, (observation, action, following) = jax.lax.scan(step, begin, jax.random.split(play_key, Drift.horizon))
-    first = jnp.zeros((Drift.horizon, 1024), bool).at[0].set(True)
-    beliefs = jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(model, observation, action, following, first)
+    first = jnp.zeros((Drift.horizon, n), bool).at[0].set(True)
+    return jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(model, observation, action, following, first)
+
+
+def test_its_covariance_is_calibrated(noisy):
+    """Noise that steps do not explain: the squared error over the covariance is about the rank, throughout."""
+    model = noisy
+    beliefs = beliefs_in(model, jnp.asarray(WINDS)[jnp.arange(1024) % len(WINDS)])
     apart = jax.vmap(jax.vmap(lambda b: b.mean))(beliefs) - model.codes[jnp.arange(1024) % len(WINDS)][:, None]
     distance = np.asarray(jnp.einsum("ntk,ntkl,ntl->nt", apart, beliefs.precision, apart)).mean(axis=0)
     assert np.all(distance / RANK < 2.0)
     assert np.all(distance / RANK > 0.5)
     assert float(jnp.mean(beliefs.novelty[:, -1])) == pytest.approx(1.0, abs=0.7)
+
+
+def test_winds_far_beyond_those_of_training_are_told_apart(noisy):
+    """Also where the belief follows them, since the effect of the wind is linear; few within are mistaken for them."""
+    within = 0.8 * jnp.asarray(WINDS)[jnp.arange(1024) % len(WINDS)]
+    near, far = (np.asarray(beliefs_in(noisy, winds).novelty[:, -1]) for winds in (within, 4 * within))
+    assert np.mean(near > noisy.novelty_threshold) < 0.05
+    assert np.mean(far > noisy.novelty_threshold) > 0.95
+    assert np.mean(far[:, None] > near) > 0.99  # the area under the ROC curve
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

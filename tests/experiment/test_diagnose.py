@@ -14,7 +14,6 @@ from pdvf.experiment.diagnosis import (
     Measured,
     as_data,
     bottleneck,
-    context_r2,
     effort,
     findings,
     measure,
@@ -29,15 +28,6 @@ from pdvf.reports.style import png
 from tiny import TINY, make_actors, make_body, relaxed
 
 ANGLES = np.linspace(0.0, 5.0, 9)[:, None].astype(np.float32)
-
-
-def test_context_that_z_d_holds_and_context_that_it_does_not():
-    family, rng = Spaceship(SpaceshipOptions()), np.random.default_rng(0)
-    around = np.concatenate([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
-    held = np.repeat((around @ rng.normal(size=(2, 4)))[:, None], 3, axis=1) + 0.01 * rng.normal(size=(9, 3, 4))
-    assert context_r2(family, ANGLES, held) > 0.95
-    assert context_r2(family, ANGLES, rng.normal(size=(9, 3, 4))) < 0.5
-    assert np.isnan(context_r2(family, ANGLES[:2], held[:2]))
 
 
 def made_up(**returns: float) -> Measured:

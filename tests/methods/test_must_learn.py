@@ -10,9 +10,12 @@ import jax
 import numpy as np
 import pytest
 
+from pdvf.experiment.adaptation import measure
 from pdvf.methods import METHODS, agent_artefact, play_everywhere
+from pdvf.paper.problem import transfer
+from pdvf.reports.adaptation import summarise
 from tiny import make_actors, make_body, relaxed
-from toy import BLIND, INFORMED, ToyProblem
+from toy import BLIND, INFORMED, Force, ToyProblem
 
 Returns = Callable[..., np.ndarray]
 HALF = (BLIND + INFORMED) / 2
@@ -70,7 +73,27 @@ def above(values: Sequence[float] | np.ndarray, bound: float) -> bool:
 
 
 def test_without_memory_nothing_can_be_earned(earned):
+    """What a policy earns is the sum of gain * push(0); it pushes alike under gain and -gain, so the mean is 0."""
     np.testing.assert_allclose(earned("ppo-all"), BLIND, atol=1e-5)
+    family = Force()
+    actors = make_actors(32, family.observation, family.action, jax.random.key(4))
+    returns = np.asarray(transfer(ToyProblem().engine, family.test(0).contexts, actors, jax.random.key(5)))
+    assert np.abs(returns).max() > HALF  # they do push
+    np.testing.assert_allclose(returns.mean(axis=1), BLIND, atol=1e-5)
+
+
+def test_whether_it_adapts_is_told(earned, artefacts):
+    """A belief from another environment costs what the belief is worth, and more."""
+    earned("pd-vf-plus")
+    problem, method = ToyProblem(), METHODS["pd-vf-plus"]
+    made, _ = measure(problem, method, artefacts["agent-pd-vf-plus"]).advance((), 0)
+    arrays = {name: np.asarray(x) for name, x in made["adaptation-pd-vf-plus"].items()}
+    found = summarise(method.name, Force.context_names, arrays)
+    assert found.adapts
+    assert found.loss.value > HALF
+    assert found.choice > 0.5
+    assert found.known["gain"] > 0.95
+    assert found.unseen["gain"] > 0.95
 
 
 @pytest.mark.slow

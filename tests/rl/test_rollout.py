@@ -59,13 +59,15 @@ def test_ended_episodes_stay_as_they_are():
     engine = NativeEngine(Spaceship())
     two = jnp.zeros((2, 1))
     begin_key, play_key = jax.random.split(jax.random.key(0))
-    start = begin(engine, two, begin_key)
+    start = begin(engine, two, begin_key)._replace(memory=jnp.zeros(2))
     directions = jnp.array([[0.0, -1.0], [0.0, 1.0]])
-    end, steps = play(engine, two, start, lambda memory, *_: (directions, memory), play_key, 6)
+    end, steps = play(engine, two, start, lambda memory, *_: (directions, memory + 1.0), play_key, 6)
     assert steps is not None
     np.testing.assert_array_equal(steps.valid[:, 0], [True, True, False, False, False, False])
     np.testing.assert_array_equal(steps.valid[:, 1], [True] * 6)
     np.testing.assert_array_equal(end.alive, [False, True])
+    np.testing.assert_array_equal(end.memory, [2, 6])
+    assert float(end.feedback.reward[0]) == float(end.returns[0])
     assert float(end.returns[0]) == pytest.approx(2.513804e-7, rel=1e-4)  # paid once, at the wall
     assert float(end.returns[1]) == 0.0
     last = [2.6045583, 0.0]

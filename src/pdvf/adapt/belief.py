@@ -2,7 +2,10 @@
 
 The model of the dynamics is linear in the code with Gaussian noise, so the posterior is Gaussian and every step adds to
 its precision: a Kalman filter for something that stays as it is. Residuals that the noise cannot explain count less, as
-in Huber's estimator, and are remembered: they tell how far the episode is from anything seen in training.
+in Huber's estimator.
+
+How far an episode is from anything seen in training is told by residuals, too, but by those of the nearest code that
+is like training: the belief may follow the dynamics to a code that no policy was trained for, and explain them well.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ EDGE = 3.0
 """Standard deviations beyond which a residual counts less."""
 LARGEST = 1.5
 """Bound of what is told of the mean: the belief cannot be farther out than environments were made for."""
+FAMILIAR = 1.1
+"""Norm up to which codes are like those of training, which lie in the unit ball."""
 
 
 class Belief(NamedTuple):
@@ -28,7 +33,7 @@ class Belief(NamedTuple):
 
     precision: Array
     information: Array
-    surprise: Array  # [] mean squared normalised residual, summed over steps
+    surprise: Array  # [] mean squared normalised residual of codes like training's, summed over steps
     steps: Array  # []
 
     @classmethod
@@ -63,14 +68,16 @@ def update(model: DynamicsModel, belief: Belief, observation: Array, action: Arr
     predicted = model.predict(observation, action)
     change = model.scaled_change(observation, next_observation) - predicted.mean
     h, covariance = predicted.sensitivity, belief.covariance
+    mean = covariance @ belief.information
+    familiar = mean * jnp.minimum(1.0, FAMILIAR / jnp.maximum(jnp.linalg.norm(mean), 1e-6))
     spread = jnp.sqrt(predicted.variance + jnp.einsum("ok,kl,ol->o", h, covariance, h))
-    residual = (change - h @ (covariance @ belief.information)) / spread
+    residual, unfamiliar = (change - h @ mean) / spread, (change - h @ familiar) / spread
     weight = jnp.minimum(1.0, EDGE / jnp.maximum(jnp.abs(residual), 1e-6)) / predicted.variance
     weighted = h.T * weight
     return Belief(
         belief.precision + weighted @ h,
         belief.information + weighted @ change,
-        belief.surprise + jnp.mean(jnp.minimum(residual**2, EDGE**4)),
+        belief.surprise + jnp.mean(jnp.minimum(unfamiliar**2, EDGE**4)),
         belief.steps + 1.0,
     )
 

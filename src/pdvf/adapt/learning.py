@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pdvf.adapt.belief import along
+from pdvf.adapt.belief import Belief, along
 from pdvf.adapt.model import DynamicsModel, Rows, effects, loss, normalise, rescale
 from pdvf.adapt.tasks import BeliefTasks
 from pdvf.core.arrays import Array, Scaler
@@ -21,6 +21,8 @@ EXPLORATION = 0.3
 """Least standard deviation of the noise on actions while steps are gathered, in units of the largest action."""
 HELD_OUT = 8
 """One in so many streams of episodes is not learned from."""
+FALSE_ALARMS = 0.01
+"""Share of held-out episodes in training environments that may be called unlike training."""
 JUDGED = 4096
 """Held-out steps from which the size of codes is chosen."""
 
@@ -150,17 +152,28 @@ def renormalise(models: DynamicsModel, seen: Any) -> tuple[DynamicsModel, Qualit
 
 
 def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:
-    """A model whose belief is as sure as it should be in held-out streams, and the error of its mean."""
+    """A model whose belief is as sure as it should be in held-out streams, and the error of its mean.
+
+    The same streams tell how unlike training an episode may look that is not.
+    """
     seen = held_out(rows)
-    plain = eqx.tree_at(lambda m: m.temperature, model, jnp.ones(()))
-    beliefs = jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(
-        plain, seen.observation, seen.action, seen.next_observation, seen.first
-    )  # [n, T, ...]
+
+    def follow(model: DynamicsModel) -> Belief:
+        """Beliefs [n, T, ...]."""
+        steps = seen.observation, seen.action, seen.next_observation, seen.first
+        return jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(model, *steps)
+
+    beliefs = follow(eqx.tree_at(lambda m: m.temperature, model, jnp.ones(())))
     codes = model.codes[seen.environment.T]  # [n, T, K]
     means = jax.vmap(jax.vmap(lambda b: b.mean))(beliefs)
     apart = codes - means
     distance = jnp.einsum("ntk,ntkl,ntl->nt", apart, beliefs.precision, apart)
     rank = jnp.maximum(jnp.sum(jnp.any(model.codes != 0.0, axis=0)), 1)
-    temperature = jnp.clip(jnp.mean(distance) / rank, 1.0, 1e4)
+    acted = ~seen.last.T  # nobody acts by a belief that has taken in the end of the task
+    temperature = jnp.clip(jnp.mean(distance, where=acted) / rank, 1.0, 1e4)
     error = jnp.mean(jnp.sum(apart[:, -1] ** 2, -1)) / jnp.mean(jnp.sum(codes[:, -1] ** 2, -1))
-    return eqx.tree_at(lambda m: m.temperature, model, temperature), error
+    model = eqx.tree_at(lambda m: m.temperature, model, temperature)
+    ends = acted & jnp.roll(~acted, -1, axis=1).at[:, -1].set(True)
+    novelty = jnp.where(ends, follow(model).novelty, jnp.nan)
+    threshold = jnp.maximum(jnp.nanquantile(novelty, 1 - FALSE_ALARMS), 1.0)
+    return eqx.tree_at(lambda m: m.novelty_threshold, model, threshold), error

@@ -72,6 +72,7 @@ class DynamicsModel(eqx.Module):
     origin: Array  # [K] raw code of code 0
     frame: Array  # [K, K] raw code = origin + frame @ code
     temperature: Array  # [] factor of the noise's variance that the belief uses
+    novelty_threshold: Array  # [] novelty that one in a hundred episodes in training environments goes beyond
 
     @property
     def code_size(self) -> int:
@@ -128,6 +129,7 @@ def make_model(
         jnp.zeros_like(raw),
         jnp.zeros(code),
         jnp.zeros((code, code)),
+        jnp.ones(()),
         jnp.ones(()),
     )
 

@@ -9,7 +9,7 @@ from pdvf.cli.phases import OfRun
 
 @dataclass(frozen=True)
 class Diagnose(OfRun):
-    """What holds a trained PD-VF back, in five numbers."""
+    """What holds a trained PD-VF back, in five numbers; and whether the run's methods adapt."""
 
     model: int = 0
     """Which of the run's models, from 0."""
@@ -20,10 +20,15 @@ class Diagnose(OfRun):
         import jax
 
         from pdvf.api import open_run
+        from pdvf.experiment.adaptation import ADAPTATION
         from pdvf.experiment.diagnosis import as_data, effort, findings, measure, table
+        from pdvf.experiment.executors import EXECUTORS
         from pdvf.experiment.files import to_json
+        from pdvf.experiment.plan import plan
+        from pdvf.experiment.progress import ignore
+        from pdvf.methods import METHODS, agent_artefact
         from pdvf.paper import pipeline
-        from pdvf.reports import diagnosis
+        from pdvf.reports import adaptation, diagnosis
         from pdvf.reports.style import png
 
         run = open_run(self.run, self.family)
@@ -39,4 +44,9 @@ class Diagnose(OfRun):
             store.write_bytes("figures/diagnosis.png", png(figure))
         print(table(found, measured))
         print(f"  picture: {store.folder / 'figures' / 'diagnosis.png'}")
+        there = [m for m in METHODS.values() if m.adapting and store.has(agent_artefact(m.name))]
+        tasks = [task for task in plan(store, problem, there, ()) if task.name.startswith(ADAPTATION)]
+        EXECUTORS["serial"](tasks, ignore)
+        for each in adaptation.read(store):
+            print(f"  {each.sentence()}")
         return 0

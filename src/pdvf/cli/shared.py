@@ -69,9 +69,12 @@ def execute(tasks: Sequence[Task], quiet: bool) -> int:
     for task in tasks:
         if task.name == REPORT:
             from pdvf.experiment.cost import environment_steps
+            from pdvf.reports import adaptation
             from pdvf.reports.data import read_returns
             from pdvf.reports.tables import terminal
 
             print(terminal(read_returns(task.store), environment_steps(task.store)))
+            for found in adaptation.read(task.store):
+                print(found.sentence())
             print(f"report: {task.store.folder / 'report.html'}")
     return 0

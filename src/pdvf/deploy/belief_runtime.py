@@ -27,16 +27,16 @@ class BeliefAdapter(Adapter):
         self._farthest, self._outlier = np.float32(about["farthest_input"]), np.float32(about["outlier"])
         self._log_std = about["log_std_low"], about["log_std_high"]
         self._edge, self._prior_std = float(about["residual_edge"]), float(about["prior_std"])
-        self._largest = about["largest_mean"]
+        self._largest, self._familiar = about["largest_mean"], float(about["familiar_mean"])
         self._threshold = float(about.get("novelty_threshold") or 1.0)
         self._begin_episode()
 
     @property
     def novelty(self) -> float:
-        """Mean squared normalised residual of the belief's own predictions, over the steps of the episode so far.
+        """Mean squared normalised residual of predictions, over the steps of the episode so far.
 
-        About 1 where the model explains what happens, more where the dynamics are unlike training. NaN before the
-        first step is seen.
+        They are those of the belief, held to codes like training's: about 1 where the model explains what happens,
+        more where the dynamics are unlike training. NaN before the first step is seen.
         """
         return self._surprise / self.steps if self.steps else float("nan")
 
@@ -71,7 +71,11 @@ class BeliefAdapter(Adapter):
         predicted, h, variance = self._predict(observation, action)
         change = scale(self._weights, "model.change", following - observation, self._outlier) - predicted
         spread = np.sqrt(variance + ((h @ self.covariance) * h).sum(axis=1))
-        residual = np.abs(change - h @ self.mean) / spread
+        left = change - h @ self.mean
+        residual, size = np.abs(left) / spread, math.hypot(*self.mean)
+        unfamiliar = residual
+        if size > self._familiar:
+            unfamiliar = np.abs(left + h @ self.mean * (1 - self._familiar / size)) / spread
         weighted = h.T * (np.minimum(1.0, self._edge / np.maximum(residual, 1e-6)) / variance)
         precision, information = self._precision + weighted @ h, self._information + weighted @ change
         try:
@@ -79,7 +83,7 @@ class BeliefAdapter(Adapter):
         except np.linalg.LinAlgError:
             return
         mean, std = covariance @ information, np.sqrt(covariance.diagonal())
-        bounded = np.minimum(residual, self._edge**2)
+        bounded = np.minimum(unfamiliar, self._edge**2)
         surprise = self._surprise + float(bounded @ bounded) / self.observation_size
         numbers = np.concatenate([mean, std, precision.ravel(), information])
         if not (np.isfinite(numbers).all() and math.isfinite(surprise)):

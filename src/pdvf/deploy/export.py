@@ -63,7 +63,8 @@ def belief_fields(agent: BeliefAgent) -> dict[str, Any]:
         "outlier": model.OUTLIER,
         "log_std_low": model.LOG_STD[0],
         "log_std_high": model.LOG_STD[1],
-        "novelty_threshold": None,  # `out_of_distribution` is the novelty itself
+        "familiar_mean": belief.FAMILIAR,
+        "novelty_threshold": float(agent.model.novelty_threshold),
         "sizes": {
             "code": agent.model.code_size,
             "actor": agent.actor.layers[0].weight.shape[0],

@@ -95,6 +95,7 @@ BELIEF_FIELDS: dict[str, Check] = {
     "prior_std": _number(1e-3, 1e3),
     "residual_edge": _number(1e-3, 1e3),
     "largest_mean": _number(1e-3, 1e6),
+    "familiar_mean": _number(1e-3, 1e6),
     "farthest_input": _number(1e-3, 1e6),
     "outlier": _number(1e-3, 1e6),
     "log_std_low": _number(-20, 20),

@@ -89,7 +89,7 @@ class ValueAdapter(Adapter):
         return _unit(_linear(w, "encoder.embedding", x.mean(axis=0))).astype(np.float32)
 
     def select(self, s0: np.ndarray, z_d: np.ndarray) -> tuple[np.ndarray, float]:
-        """The optimal policy embedding [e] and the return it is expected to get."""
+        """The optimal policy embedding [e] and the return it is expected to get: no more than any in training."""
         w = self._weights
         try:
             values, vectors = np.linalg.eigh(self.matrix(s0, z_d))
@@ -98,7 +98,7 @@ class ValueAdapter(Adapter):
         nearest = np.argmin(np.sum((w["train_z_d"] - z_d) ** 2, axis=-1))
         low, high = float(w["scale.low"][nearest]), float(w["scale.high"][nearest])
         power = float(w["scale.power"])
-        return vectors[:, -1], max(float(values[-1]), 0.0) ** (1 / power) * (high - low) + low
+        return vectors[:, -1], min(max(float(values[-1]), 0.0), 1.0) ** (1 / power) * (high - low) + low
 
     def matrix(self, s0: np.ndarray, z_d: np.ndarray) -> np.ndarray:
         """A [e, e] of W(s0, z_pi, z_d) = z_pi' A z_pi, held by its values in the training environments near z_d."""

@@ -86,13 +86,14 @@ def play(
         simulator, outcome = engine.step(contexts, episodes.simulator, scaler.unscale(action))
         alive = episodes.alive
         following = Episodes(
-            jax.tree.map(partial(where, alive), simulator, episodes.simulator),
-            where(alive, outcome.observation, episodes.observation),
-            alive & ~outcome.terminated,
+            simulator,
+            outcome.observation,
+            ~outcome.terminated,
             episodes.score.add(outcome.reward, alive),
             Feedback(action, outcome.reward, jnp.zeros_like(episodes.feedback.first)),
             memory,
         )
+        following = jax.tree.map(partial(where, alive), following, episodes)
         made = Transitions(episodes.observation, action, outcome.reward, following.observation, alive)
         return following, made if record else None
 

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.linear_model import Ridge
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
 from pdvf.core.arrays import Array
 from pdvf.families.base import Family
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.problem import PROBE_NOISE, Problem, finished_policies, transfer
+from pdvf.reports.adaptation import left_out_r2, overall
 from pdvf.reports.statistics import rank_correlation
 from pdvf.rl.networks import Actor
 
@@ -107,7 +106,10 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
 
     known_by, sampled = jax.lax.map(play, sample, batch_size=32)
     s0, z_d = (x.reshape(count, EPISODES, -1)[:, 0] for x in (probed.s0, probed.z_d))
-    predicted = jax.vmap(lambda z: jax.vmap(adapter.predict, in_axes=(0, None, 0))(s0, z, z_d))(sample)
+    predicted, rated = (
+        jax.vmap(lambda z, say=say: jax.vmap(say, in_axes=(0, None, 0))(s0, z, z_d))(sample)
+        for say in (adapter.predict, adapter.value_of)
+    )
     inferred, _ = jax.vmap(adapter.choose)(probed.s0, probed.z_d)
     usual, _ = jax.vmap(adapter.choose)(probed.s0, jnp.repeat(adapter.train_z_d, EPISODES, axis=0))
     nearness = jnp.max(jnp.abs(inferred @ adapter.train_z_pi.T), axis=1)
@@ -117,7 +119,7 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
         "hindsight": played[jnp.argmax(chosen_by, axis=0), places],
         "decoded": sampled[:count][places, places],
         "known": sampled[jnp.argmax(known_by, axis=0), places],
-        "ranked": sampled[jnp.argmax(predicted, axis=0), places],
+        "ranked": sampled[jnp.argmax(rated, axis=0), places],
         "optimal": play_each(usual),
         "adapted": play_each(inferred),
         "sampled": sampled,
@@ -139,30 +141,9 @@ def findings(family: Family, contexts: np.ndarray, measured: Measured) -> list[F
         "decoder": ((m.decoded - m.lowest).mean() / above, m.hindsight - m.known),
         "ranking": (np.mean(known) if known else np.nan, m.known - m.ranked),
         "optimum": (m.nearness.mean(), m.ranked - m.optimal),
-        "dynamics": (context_r2(family, contexts, m.z_d), m.optimal - m.adapted),
+        "dynamics": (overall(left_out_r2(family.context_names, contexts, m.z_d)), m.optimal - m.adapted),
     }
     return [Finding(name, float(n), MEANING[name], float(loss.mean())) for name, (n, loss) in numbers.items()]
-
-
-def context_r2(family: Family, contexts: np.ndarray, z_d: np.ndarray) -> float:
-    """How much of the context [E, c] a ridge regression from z_d [E, P, d] explains in environments it has not seen.
-
-    Angles are regressed as cosine and sine.
-    """
-    columns = []
-    for name, column in zip(family.context_names, contexts.T, strict=True):
-        columns += [np.cos(column), np.sin(column)] if "angle" in name else [column / max(column.std(), 1e-9)]
-    targets = np.stack(columns, axis=1).astype(np.float64)
-    targets = targets[:, targets.std(axis=0) > 1e-6]
-    environments, probes, _ = z_d.shape
-    if targets.shape[1] == 0 or environments < 3:
-        return float("nan")
-    x, y = z_d.reshape(environments * probes, -1), np.repeat(targets, probes, axis=0)
-    ridge = Ridge(alpha=1e-3 * (environments - 1) * probes)
-    groups = np.repeat(np.arange(environments), probes)
-    guess = np.asarray(cross_val_predict(ridge, x, y, groups=groups, cv=LeaveOneGroupOut()))
-    missed = targets - guess.reshape(environments, probes, -1).mean(axis=1)
-    return float(1 - (missed**2).sum() / ((targets - targets.mean(axis=0)) ** 2).sum())
 
 
 def bottleneck(found: list[Finding]) -> Finding:

@@ -23,6 +23,16 @@ from pdvf.families.env_pool import fault_of
 
 STEPS = 50
 """Steps, at most, that environments are compared over."""
+LOOKED = (16, 64)
+"""Steps, beside N_d, after which it is asked whether the context shows."""
+TRIES = 8
+"""Episodes in each training environment from which the context is regressed."""
+SHOWS = 0.9
+"""R^2 at which a hidden number counts as known."""
+NOTHING = 0.1
+"""R^2 up to which it does not show at all."""
+PENALTIES = (1e-3, 1e-1, 1e1)
+"""Of the ridge regression, for each row; the best one is told."""
 
 
 class Finding(NamedTuple):
@@ -34,8 +44,10 @@ class Finding(NamedTuple):
 
 
 class Played(NamedTuple):
-    """The same actions in every context, [T, n, ...]."""
+    """Random actions, [T, n, ...]."""
 
+    before: np.ndarray
+    action: np.ndarray
     observation: np.ndarray
     reward: np.ndarray
     alive: np.ndarray
@@ -80,6 +92,7 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
     yield from _contexts(family, one, contexts, train.numbers + test.numbers)
     yield _hidden(engine, contexts, seed)
     yield _ends(engine, contexts, seed)
+    yield from _identified(engine, train.contexts, seed)
     rate = _speed(engine, contexts, steps, seed)
     yield Finding("speed", True, f"{rate:,.0f} steps/s of the environments alone")
     for preset, config in presets.items():
@@ -148,6 +161,55 @@ def _ends(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
     return Finding("episodes", not too_short, words + (", too short to probe" if too_short else ""))
 
 
+def _identified(engine: Engine, contexts: np.ndarray, seed: int) -> Iterator[Finding]:
+    """After how many random steps a ridge regression tells contexts that it has not seen."""
+    family = engine.family
+    looked = sorted({family.probe_steps, *(min(k, family.horizon) for k in LOOKED)})
+    doubled = {2**i for i in range(looked[-1].bit_length()) if 2**i <= looked[-1]}
+    played = _play(engine, np.repeat(contexts, TRIES, axis=0), looked[-1], jax.random.key(seed + 3), alike=False)
+    found: dict[int, dict[str, float]] = {}
+    for k in sorted({*looked, *doubled}):
+        before = found[max(found)] if found else {}  # who has seen more steps has seen these, too
+        found[k] = {name: max(r2, before.get(name, r2)) for name, r2 in _shows(family, contexts, played, k).items()}
+    if not found[looked[-1]]:
+        return
+    each = []
+    for name in found[looked[-1]]:
+        enough = next((k for k, scores in found.items() if scores[name] >= SHOWS), None)
+        until = f"{SHOWS} after {enough}" if enough else f"{SHOWS} not reached"
+        each.append(f"{name} {'/'.join(f'{max(found[k][name], 0.0):.2f}' for k in looked)} ({until})")
+    words = f"R2 of the context from {'/'.join(map(str, looked))} random steps: {'; '.join(each)}"
+    yield Finding("identified", True, words)
+    if max(found[looked[-1]].values()) < NOTHING:
+        words = (
+            f"no method can adapt to what does not show in the first {looked[-1]} steps: best-single will do as well"
+        )
+        yield Finding("", True, words)
+
+
+def _shows(family: Family, contexts: np.ndarray, played: Played, steps: int) -> dict[str, float]:
+    """R^2 of each hidden number from the first steps of episodes, in environments that the regression has not seen.
+
+    What is regressed from is how the steps of an episode depart from those of all together, where the dynamics are
+    taken as linear: each step, or their mean, or their mean and slopes.
+    """
+    from pdvf.reports.adaptation import left_out_r2  # slow to import
+
+    alive = played.alive[..., None]
+    x, y = np.concatenate([played.before, played.action], axis=-1), played.observation - played.before
+    x, y = (np.where(alive, (v - v[played.alive].mean(0)) / (v[played.alive].std(0) + 1e-9), 0.0) for v in (x, y))
+    x, y = np.concatenate([x, alive], axis=-1)[:steps].astype(np.float64), y[:steps]  # [T, n, p] and [T, n, o]
+    few = 1e-2 * np.eye(x.shape[-1])
+    usual = np.linalg.solve(np.einsum("tnp,tnq->pq", x, x) + few, np.einsum("tnp,tno->po", x, y))
+    left = y - x @ usual
+    own = np.linalg.solve(np.einsum("tnp,tnq->npq", x, x) + few, np.einsum("tnp,tno->npo", x, left))
+    mean = left.sum(axis=0) / np.maximum(x[..., -1].sum(axis=0), 1)[:, None]
+    both = np.concatenate([mean, own.reshape(len(mean), -1)], axis=1)
+    rows = (x.reshape(len(contexts), TRIES, -1) for x in (np.moveaxis(left, 0, 1), mean, both))
+    found = [left_out_r2(family.context_names, contexts, x, p) for x in rows for p in PENALTIES]
+    return max(found, key=lambda scores: sum(scores.values()))
+
+
 def simulated_steps(config: Config, train: int, test: int) -> int:
     """Environment steps of all phases but for a few of the evaluation, with so many environments for each purpose."""
     horizon, value, seeds = config.environment.horizon, config.value, config.policy_seeds
@@ -169,12 +231,12 @@ def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> float
     return rows.shape[0] * steps / (time.perf_counter() - began)
 
 
-def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array) -> Played:
-    return Played(*(np.asarray(x) for x in _program(engine, contexts, steps)(key)))
+def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array, alike: bool = True) -> Played:
+    return Played(*(np.asarray(x) for x in _program(engine, contexts, steps, alike)(key)))
 
 
 def _program(engine: Engine, contexts: np.ndarray, steps: int, alike: bool = True) -> Callable[[Array], Any]:
-    """Plays random actions in every context: the same from the same start, if `alike`."""
+    """Plays the same random actions in every context, from the same start if `alike`."""
     box = engine.family.action
 
     @jax.jit
@@ -182,16 +244,17 @@ def _program(engine: Engine, contexts: np.ndarray, steps: int, alike: bool = Tru
         start_key, action_key = jax.random.split(key)
         count = contexts.shape[0]
         starts = jnp.tile(start_key, count) if alike else jax.random.split(start_key, count)
-        states, _ = engine.reset(starts, jnp.asarray(contexts))
-        shape = (steps, 1 if alike else count, box.size)
-        actions = jax.random.uniform(action_key, shape, minval=box.low, maxval=box.high)
+        states, observation = engine.reset(starts, jnp.asarray(contexts))
+        actions = jax.random.uniform(action_key, (steps, 1, box.size), minval=box.low, maxval=box.high)
 
         def step(carry, action):
-            states, alive = carry
-            states, outcome = engine.step(jnp.asarray(contexts), states, jnp.broadcast_to(action, (count, box.size)))
-            return (states, alive & ~outcome.terminated), (outcome.observation, outcome.reward, alive)
+            states, before, alive = carry
+            action = jnp.broadcast_to(action, (count, box.size))
+            states, outcome = engine.step(jnp.asarray(contexts), states, action)
+            made = before, action, outcome.observation, outcome.reward, alive
+            return (states, outcome.observation, alive & ~outcome.terminated), made
 
-        return jax.lax.scan(step, (states, jnp.ones(contexts.shape[0], bool)), actions)[1]
+        return jax.lax.scan(step, (states, observation, jnp.ones(count, bool)), actions)[1]
 
     return play
 

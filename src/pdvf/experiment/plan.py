@@ -7,6 +7,7 @@ each after those it needs; an executor (`executors`) runs them.
     train, collect, ...     a phase; `bound` trains PPOenv's policies
     NAME                    the training of a method, which leaves agent-NAME
     returns-NAME            its episodes, which leave returns-NAME
+    adaptation-NAME         other episodes of a method that infers the dynamics, which leave adaptation-NAME
     returns, report         returns.csv; figures and report.html: written each time, after everything before them
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pdvf.core.staged import OneStage, Staged
+from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
@@ -144,7 +146,8 @@ def problem_of(store: RunStore, problem: Problem) -> Problem:
 
 def find_task(store: RunStore, problem: Problem, name: str) -> Task:
     """One task of a run by its name."""
-    methods = [] if name in (complete.NAME, *EVERYTHING) else find_methods((name.removeprefix(RETURNS),))
+    own = name.removeprefix(RETURNS).removeprefix(ADAPTATION)
+    methods = [] if name in (complete.NAME, *EVERYTHING) else find_methods((own,))
     return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
 
 
@@ -178,11 +181,18 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         add(method)
         agent, returns = agent_artefact(method.name), returns_artefact(method.name)
         recipes[returns] = Recipe(partial(_evaluation, method), (agent,), (returns,))
+        if method.adapting:
+            asked = adaptation_artefact(method.name)
+            recipes[asked] = Recipe(partial(_adaptation, method), (agent,), (asked,))
     return recipes
 
 
 def _evaluation(method: Method, problem: Problem, agents: Any) -> Staged[Any]:
     return evaluate(problem, method, agents)
+
+
+def _adaptation(method: Method, problem: Problem, agents: Any) -> Staged[Any]:
+    return measure(problem, method, agents)
 
 
 def leading_to(artefacts: Iterable[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:

@@ -54,10 +54,27 @@ class BeliefAgent(KeepsMemory):
 
     def act(self, memory: BeliefMemory, observation: Array, feedback: Feedback) -> tuple[Array, BeliefMemory]:
         """Takes in the last transition, then acts."""
+        learned = self.learn(memory, observation, feedback)
+        return self.decide(learned, observation), learned
+
+    def learn(self, memory: BeliefMemory, observation: Array, feedback: Feedback) -> BeliefMemory:
+        """The belief with the last transition, if there was one."""
         learned = update(self.model, memory.belief, memory.observation, feedback.action, observation)
         first = feedback.first > 0.5
         belief = jax.tree.map(lambda old, new: jnp.where(first, old, new), memory.belief, learned)
-        return self.actor(jnp.concatenate([observation, belief.features()])), BeliefMemory(belief, observation)
+        return BeliefMemory(belief, observation)
+
+    def decide(self, memory: BeliefMemory, observation: Array) -> Array:
+        """The policy's mean under the belief."""
+        return self.actor(jnp.concatenate([observation, memory.belief.features()]))
+
+    def code(self, memory: BeliefMemory) -> Array:
+        """The belief's mean [K]."""
+        return memory.belief.mean
+
+    def out_of_distribution(self, memory: BeliefMemory) -> Array:
+        """How unlike training the episode is so far []: above 1 where one in a hundred of training episodes is."""
+        return memory.belief.novelty / self.model.novelty_threshold
 
 
 class TrainingState(NamedTuple):
@@ -188,5 +205,6 @@ PD_VF_PLUS = Method(
     NAME,
     "one policy under a belief, trained in a completed family (ours)",
     train_plus,
+    adapting=True,
     look=Look("PD-VF-plus*", "#003f73", 13),
 )

@@ -46,6 +46,29 @@ class Agent(Protocol):
         ...
 
 
+class Adapting(Agent, Protocol):
+    """An agent that infers the dynamics, and on whose actions the past has an influence by that alone.
+
+    `act` is `learn` followed by `decide`.
+    """
+
+    def learn(self, memory: Any, observation: Array, feedback: Feedback) -> Any:
+        """The memory that the next action is decided by."""
+        ...
+
+    def decide(self, memory: Any, observation: Array) -> Array:
+        """Scaled action [a]."""
+        ...
+
+    def code(self, memory: Any) -> Array:
+        """What it takes the dynamics for [d]."""
+        ...
+
+    def out_of_distribution(self, memory: Any) -> Array:
+        """How unlike training the episode is so far []: up to about 1 it is not."""
+        ...
+
+
 class KeepsMemory(eqx.Module):
     """An agent for which the end of the probing steps is a step as any other."""
 
@@ -92,6 +115,8 @@ class Method:
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
     every_run: bool = False
     """Whether it is played in every run, compared or not: there is nothing to train for it."""
+    adapting: bool = False
+    """Whether its agents are `Adapting`: then it is measured how far they adapt (`experiment.adaptation`)."""
     look: Look = GREY
 
     def skeleton(self, problem: Problem) -> Any:

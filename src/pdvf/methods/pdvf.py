@@ -22,9 +22,10 @@ from pdvf.rl.networks import Actor
 
 
 class Choice(NamedTuple):
-    """Initial state [o], policy embedding [e] and whether it has been chosen []."""
+    """Initial state [o], dynamics embedding [d], policy embedding [e], and whether these are known yet []."""
 
     s0: Array
+    z_d: Array
     z_pi: Array
     chosen: Array
 
@@ -39,21 +40,38 @@ class ValueFunction(eqx.Module):
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
         """Keeps the initial state."""
         del hidden
-        size = self.adapter.train_z_pi.shape[-1]
-        return Choice(observation, jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
+        known = self.adapter.train_z_d, self.adapter.train_z_pi
+        z_d, z_pi = (jnp.zeros(x.shape[-1], observation.dtype) for x in known)
+        return Choice(observation, z_d, z_pi, jnp.zeros((), bool))
 
     def act(self, memory: Choice, observation: Array, feedback: Feedback) -> tuple[Array, Choice]:
         """The probe policy at first, then the decoded one."""
-        del feedback
+        return self.decide(memory, observation), self.learn(memory, observation, feedback)
+
+    def learn(self, memory: Choice, observation: Array, feedback: Feedback) -> Choice:
+        """Nothing: all that is inferred is inferred from the probing steps."""
+        del observation, feedback
+        return memory
+
+    def decide(self, memory: Choice, observation: Array) -> Array:
+        """What the chosen embedding does, or the probe policy."""
         body = self.adapter.body
         own = body.decoder(observation, memory.z_pi)
-        return jnp.where(memory.chosen, own, body.probe(observation)), memory
+        return jnp.where(memory.chosen, own, body.probe(observation))
+
+    def code(self, memory: Choice) -> Array:
+        """z_d [d], 0 while probing."""
+        return memory.z_d
+
+    def out_of_distribution(self, memory: Choice) -> Array:
+        """How far z_d is from those of training []: about 1 is familiar."""
+        return self.adapter.out_of_distribution(memory.z_d)
 
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
         """Infers z_d and chooses the policy embedding."""
         z_d = self.adapter.body.infer(transitions)
         z_pi, _ = self.select(self.adapter, memory.s0, z_d)
-        return Choice(memory.s0, self.sign * z_pi, jnp.ones_like(memory.chosen))
+        return Choice(memory.s0, z_d, self.sign * z_pi, jnp.ones_like(memory.chosen))
 
 
 def mirrored(agents: ValueFunction) -> ValueFunction:
@@ -207,6 +225,7 @@ PD_VF = Method(
     ("adapter",),
     lambda problem: value_agents(untrained.adapter(problem)),
     mirror=mirrored,
+    adapting=True,
     every_run=True,
     look=Look("PD-VF", "#0072b2", 0),
 )

@@ -47,16 +47,29 @@ class Adapter(eqx.Module):
         return (1 - self.anchor) * matrices[0] + self.anchor * jnp.einsum("e,eij->ij", weights, matrices[1:])
 
     def predict(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
-        """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]."""
-        return self._units(z_d).unscale(z_pi @ self.matrix(s0, z_d) @ z_pi)
+        """W(s0, z_pi, z_d) [] in units of return, for s0 [o], z_pi [e], z_d [d]: no more than any in training."""
+        return self._units(z_d).unscale(jnp.minimum(self.value_of(s0, z_pi, z_d), 1.0))
+
+    def value_of(self, s0: Array, z_pi: Array, z_d: Array) -> Array:
+        """W(s0, z_pi, z_d) [] in its own units, where nothing bounds it: for ranking."""
+        return z_pi @ self.matrix(s0, z_d) @ z_pi
 
     def choose(self, s0: Array, z_d: Array) -> tuple[Array, Array]:
-        """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get.
+        """The OPE [e] for s0 [o] and z_d [d], and the return it is expected to get: no more than any in training.
 
         Its sign is arbitrary and does not matter: the decoder plays z and -z alike.
         """
         z_pi, value = optimal_policy_embedding(self.matrix(s0, z_d))
-        return z_pi, self._units(z_d).unscale(value)
+        return z_pi, self._units(z_d).unscale(jnp.minimum(value, 1.0))
+
+    def out_of_distribution(self, z_d: Array) -> Array:
+        """Distance of z_d [d] to the nearest of a training environment, in units of the largest among these []."""
+        known = self.train_z_d
+        if known.shape[0] == 1:
+            return jnp.min(jnp.linalg.norm(known - z_d, axis=-1)) / 2.0  # no two unit vectors are farther apart
+        apart = jnp.linalg.norm(known[:, None] - known, axis=-1) + jnp.diag(jnp.full(known.shape[0], jnp.inf))
+        familiar = jnp.maximum(jnp.max(jnp.min(apart, axis=1)), 1e-6)
+        return jnp.min(jnp.linalg.norm(known - z_d, axis=-1)) / familiar
 
     def _units(self, z_d: Array) -> ReturnScale:
         """Where every training environment has a range of returns of its own, that of the nearest."""

@@ -38,6 +38,7 @@ class Stream(IntEnum):
     DANGERS = 11
     METHODS = 12
     COMPLETION = 13
+    ADAPTATION = 14
 
 
 @dataclass(frozen=True)

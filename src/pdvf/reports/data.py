@@ -23,7 +23,7 @@ from pdvf.families import Family, make_family
 from pdvf.families.circle import OnCircle
 from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import AXES
-from pdvf.reports import paper
+from pdvf.reports import adaptation, paper
 from pdvf.reports.statistics import Estimate, Summary, summarise
 from pdvf.reports.style import rank
 
@@ -59,6 +59,7 @@ class Run:
     evaluation: Mapping[str, np.ndarray]
     manifests: Mapping[str, Mapping[str, Any]]  # of every artefact, by name
     steps: Mapping[str, int] = field(default_factory=dict)  # of all environments that each method learned in
+    adaptation: tuple[adaptation.Adaptation, ...] = ()  # of the methods that infer the dynamics
 
     @property
     def family(self) -> str:
@@ -236,7 +237,8 @@ def read_run(store: RunStore, steps: Mapping[str, int] | None = None) -> Run:
             raise RunError(
                 f"the history of artefact {name!r} is no list of metrics: delete the artefact to make it anew"
             )
-    return Run(store.config, _read_environment(store), groups, evaluation, manifests, steps or {})
+    found = adaptation.read(store)
+    return Run(store.config, _read_environment(store), groups, evaluation, manifests, steps or {}, found)
 
 
 def _read_environment(store: RunStore) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         run=run,
         title=f"PD-VF on {run.title.replace('_', '-').capitalize()}",
         verdict=verdict(run),
+        adaptation=[f"{each.sentence(_name(each.method))}." for each in run.adaptation],
         headline=tables.headline(run),
         more=tables.more(run),
         environments={split: tables.environments(run, split) for split in ("test", "train")},
