@@ -281,7 +281,7 @@ def test_broken_configuration(complaint, folder, edit, message):
 
 
 def test_truncated_artefact(complaint, trained):
-    path = trained / "artefacts" / "upper_bound.safetensors"
+    path = trained / "artefacts" / "policies.safetensors"
     os.truncate(path, 50)
     message = complaint("train", trained)
     assert f"artefact {path} was truncated or altered (50 bytes, manifest says" in message
