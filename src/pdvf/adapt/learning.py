@@ -175,5 +175,5 @@ def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:
     model = eqx.tree_at(lambda m: m.temperature, model, temperature)
     ends = acted & jnp.roll(~acted, -1, axis=1).at[:, -1].set(True)
     novelty = jnp.where(ends, follow(model).novelty, jnp.nan)
-    threshold = jnp.maximum(jnp.nanquantile(novelty, 1 - FALSE_ALARMS), 1.0)
+    threshold = jnp.clip(jnp.nanquantile(novelty, 1 - FALSE_ALARMS), 1e-3, 1e3)
     return eqx.tree_at(lambda m: m.novelty_threshold, model, threshold), error
