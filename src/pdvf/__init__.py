@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pdvf.api import Run, load, open_run, train
     from pdvf.deploy.runtime import Adapter, AdapterError
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 __all__ = ["Adapter", "AdapterError", "Run", "load", "open_run", "train"]
 
 # The command line (`pdvf`, or `python -m pdvf`) makes Ctrl-C safe before it imports anything that takes a while.
