@@ -93,7 +93,7 @@ def test_many_environments_at_once(file):
 def test_environments_that_do_not_fit_are_refused(file):
     adapter = pdvf.Adapter.load(file)
     with pytest.raises(pdvf.AdapterError, match=r"actions go from \[-1.\] to \[1.\], expected \[-2.\] to \[2.\]"):
-        pdvf.AdaptiveWrapper(gymnasium.wrappers.RescaleAction(pendulum(), -1.0, 1.0), adapter)
+        pdvf.AdaptiveWrapper(gymnasium.wrappers.RescaleAction(pendulum(), np.float32(-1), np.float32(1)), adapter)
     with pytest.raises(pdvf.AdapterError, match=r"of shapes \(\(2,\), \(1,\)\), expected \(\(3,\), \(1,\)\)"):
         pdvf.AdaptiveWrapper(gymnasium.make("MountainCarContinuous-v0"), adapter)
     with pytest.raises(pdvf.AdapterError, match=r"action space is Discrete\(2\), expected a Box"):
