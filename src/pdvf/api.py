@@ -26,11 +26,10 @@ from pdvf.deploy.pretrained import find
 from pdvf.deploy.runtime import Adapter
 from pdvf.experiment.comparison import find_methods
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.events import Listener
+from pdvf.experiment.events import Listener, tell_all
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
 from pdvf.experiment.plan import TABLE, plan, recipes_for
-from pdvf.experiment.progress import ignore
 from pdvf.experiment.provenance import recorded_cores
 from pdvf.experiment.store import RunStore
 from pdvf.families import loading
@@ -50,7 +49,7 @@ def train(
     *,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
-    on_stage: Listener = ignore,
+    on_stage: Listener | Sequence[Listener] = (),
 ) -> Run:
     """Trains PD-VF on a family of environments, or goes on where an earlier call was stopped.
 
@@ -61,7 +60,8 @@ def train(
         out: folder of the run, made if it is not there.
         seed: of everything that is random.
         options: options that differ from the preset's, by dotted name: {"ppo.steps": 1_000_000}.
-        on_stage: is called with an `Event` whenever a task begins, has finished a stage, or ends.
+        on_stage: is called with an `Event` whenever a task begins, has finished a stage, or ends; one function or
+            several, such as those of `pdvf.callbacks`.
 
     Returns:
         The trained run.
@@ -79,7 +79,7 @@ def train(
     return run.execute(LEARNING)
 
 
-def open_run(folder: str | Path, family: Any = None, on_stage: Listener = ignore) -> Run:
+def open_run(folder: str | Path, family: Any = None, on_stage: Listener | Sequence[Listener] = ()) -> Run:
     """A run that was trained before.
 
     Args:
@@ -109,7 +109,7 @@ class Run:
     """A run's folder with what can be done with it; made by `train` or `open_run`."""
 
     store: RunStore
-    on_stage: Listener = ignore
+    on_stage: Listener | Sequence[Listener] = ()
 
     @property
     def folder(self) -> Path:
@@ -124,7 +124,8 @@ class Run:
     def execute(self, phases: tuple[str, ...], methods: tuple[str, ...] | None = None) -> Run:
         """Makes what is missing of some phases and methods, one after the other, and returns this run."""
         chosen = [] if methods is None else find_methods(methods)
-        EXECUTORS["serial"](plan(self.store, self.problem, chosen, phases), self.on_stage)
+        listener = self.on_stage if callable(self.on_stage) else tell_all(self.on_stage)
+        EXECUTORS["serial"](plan(self.store, self.problem, chosen, phases), listener)
         return self
 
     def evaluate(self) -> dict[str, float]:
