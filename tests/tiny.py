@@ -155,6 +155,10 @@ def random_agent(problem: Problem, method: str, seed: int = 0) -> Any:
         new = rng.normal(size=shape) / max(shape[-1:], default=1) ** 0.5
         if place.endswith((".width", ".high", ".power", ".temperature")):
             new = np.abs(new) + 0.5
+        if place.endswith(".sign"):
+            new = np.ones(shape)
+        if ".value.observation" in place:
+            new[:] = new[0]  # all members have the same
         return jnp.asarray(new, leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(fill, shapes)

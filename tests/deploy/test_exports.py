@@ -23,7 +23,12 @@ from pdvf.paper.pipeline import Problem
 from tiny import TINY, random_agent, relaxed
 
 WHOLE = replace(TINY, environment=SpaceshipOptions(environments=4, train_environments=3, probe_steps=2))
-EXPORTED = [name for name, method in METHODS.items() if not method.privileged]
+QUICK = ("pd-vf", "pd-vf-plus", "ppo-all")
+EXPORTED = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+    for name, method in METHODS.items()
+    if not method.privileged
+]
 
 
 def episodes(problem: Problem, agent: Any) -> Transitions:
@@ -57,7 +62,7 @@ class Session:
 
     def act(self, observation: np.ndarray, reward: float) -> np.ndarray:
         given = {"observation": observation.astype(np.float32), **self._memory}
-        given |= {"reward": np.float32(reward)} if "reward" in self.inputs else {}
+        given |= {"reward": np.array(reward, np.float32)} if "reward" in self.inputs else {}
         self.told = dict(zip(self.outputs, self._session.run(None, given), strict=True))
         self._memory = {name: self.told["next" + name.removeprefix("memory")] for name in self._memory}
         return self.told["action"]

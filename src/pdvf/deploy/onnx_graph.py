@@ -306,6 +306,8 @@ def _split(call: _Call) -> list[Value]:
 
 def _select(call: _Call) -> Value:
     which, no, yes = call.given
+    if call.after[0].dtype == bool:  # onnxruntime has no Where for these
+        return call.node("Or", call.node("And", which, yes), call.node("And", call.node("Not", which), no))
     return call.node("Where", which, yes, no)
 
 
@@ -404,7 +406,7 @@ def _list(values: Any) -> list[Value]:
 
 RULES: dict[str, Callable[[_Call], Any]] = {
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
-    **dict.fromkeys(("copy", "copy_p", "optimization_barrier"), lambda call: call.given),
+    **dict.fromkeys(("copy", "stop_gradient", "optimization_barrier"), lambda call: call.given),
     **{f"reduce_{kind.lower()}": _reduce(kind) for kind in ("Sum", "Max", "Min", "Prod")},
     "reduce_and": _reduce_bool("Min"),
     "reduce_or": _reduce_bool("Max"),
