@@ -132,6 +132,7 @@ def library() -> Any:
         import onnx
         import onnx.checker
         import onnx.helper
+        import onnx.reference
     except ModuleNotFoundError as error:
         raise ConfigError("ONNX files need the package onnx: pip install 'pdvf[export]'") from error
     return onnx
@@ -165,8 +166,7 @@ class _Graph:
         self._info = {name: self._typed(name, var.aval) for names, vars_ in zip((inputs, outputs), avals, strict=True)
                       for name, var in zip(names, vars_, strict=True)}  # fmt: skip
         found = self.run(program.jaxpr, program.consts, inputs)
-        for name, value in zip(outputs, found, strict=True):
-            self._nodes.append(onnx.helper.make_node("Identity", [self._name(value)], [name]))
+        self._name_outputs(outputs, found)
         self._inputs, self._outputs, self._wanted = inputs, outputs, wanted
 
     def finish(self, title: str) -> Any:
@@ -191,7 +191,7 @@ class _Graph:
         known |= dict(zip(jaxpr.invars, values, strict=True))
 
         def read(atom: Any) -> Value:
-            return np.asarray(atom.val) if hasattr(atom, "val") else known[atom]
+            return np.asarray(atom.val, atom.aval.dtype) if hasattr(atom, "val") else known[atom]
 
         for equation in jaxpr.eqns:
             given = [read(atom) for atom in equation.invars]
@@ -204,25 +204,29 @@ class _Graph:
         if name in INSIDE:
             inside = params.get("jaxpr") or params.get("call_jaxpr")
             return self.run(inside.jaxpr, inside.consts, given)
-        if not any(isinstance(x, str) for x in given):  # known now
-            found = equation.primitive.bind(*map(jnp.asarray, given), **params)
-            return [np.asarray(x) for x in (found if equation.primitive.multiple_results else [found])]
         shapes = [atom.aval.shape for atom in equation.invars]
         after = [var.aval for var in equation.outvars]
         if name in SAME:
             return [self.node(SAME[name], *given)]
+        if name not in RULES and not any(isinstance(x, str) for x in given):  # known now
+            found = equation.primitive.bind(*map(jnp.asarray, given), **params)
+            return [np.asarray(x) for x in (found if equation.primitive.multiple_results else [found])]
         if name not in RULES:
             raise ConfigError(f"the agent computes {name!r}, which has no rule for ONNX: export it for NumPy instead")
         return _list(RULES[name](_Call(self, given, shapes, after, params)))
 
     def node(self, kind: str, *given: Value, outputs: int = 1, **attributes: Any) -> Any:
-        """Adds a node; the name of its output, or a list of them."""
-        names = [self._new() for _ in range(outputs)]
-        values = [self._name(x) for x in given]
-        self._nodes.append(self._onnx.helper.make_node(kind, values, names, **attributes))
+        """Adds a node; the name of its output, or a list of them. What is known by now is computed instead."""
+        names, helper = [self._new() for _ in range(outputs)], self._onnx.helper
+        if given and not any(isinstance(x, str) for x in given):
+            known = dict(zip(map(str, range(len(given))), map(np.asarray, given), strict=True))
+            found = self._onnx.reference.ReferenceEvaluator(helper.make_node(kind, [*known], names, **attributes))
+            values = [np.asarray(x) for x in found.run(None, known)]
+            return values[0] if outputs == 1 else values
+        self._nodes.append(helper.make_node(kind, [self._name(x) for x in given], names, **attributes))
         return names[0] if outputs == 1 else names
 
-    def cast(self, x: Value, dtype: Any) -> str:
+    def cast(self, x: Value, dtype: Any) -> Value:
         """As another type."""
         return self.node("Cast", x, to=self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
@@ -234,11 +238,16 @@ class _Graph:
     def branch(self, program: Any, given: Sequence[Value]) -> Any:
         """A program as a graph of its own, which may read what is known outside it."""
         outside, self._nodes = self._nodes, []
-        outputs = [self.node("Identity", x) for x in self.run(program.jaxpr, program.consts, given)]
+        outputs = [self._new() for _ in program.jaxpr.outvars]
+        self._name_outputs(outputs, self.run(program.jaxpr, program.consts, given))
         infos = [self._typed(name, var.aval) for name, var in zip(outputs, program.jaxpr.outvars, strict=True)]
         graph = self._onnx.helper.make_graph(self._nodes, self._new(), [], infos)
         self._nodes = outside
         return graph
+
+    def _name_outputs(self, names: list[str], values: list[Value]) -> None:
+        for name, value in zip(names, values, strict=True):
+            self._nodes.append(self._onnx.helper.make_node("Identity", [self._name(value)], [name]))
 
     def _typed(self, name: str, aval: Any) -> Any:
         kind = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(aval.dtype))
