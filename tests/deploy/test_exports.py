@@ -50,9 +50,11 @@ def episodes(problem: Problem, agent: Any) -> Transitions:
 class Session:
     """An ONNX file in onnxruntime: what its user writes, in a few lines."""
 
-    def __init__(self, data: bytes):
+    def __init__(self, data: bytes, threads: int = 0):
         runtime = pytest.importorskip("onnxruntime")
-        self._session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self._session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         self.inputs = {x.name: x.shape for x in self._session.get_inputs()}
         self.outputs = [x.name for x in self._session.get_outputs()]
 

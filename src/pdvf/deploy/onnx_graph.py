@@ -107,7 +107,8 @@ def export_onnx(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
         return (action, *(x.astype(jnp.float32) for x in jax.tree.leaves(after))), told
 
     arguments = [observation, zero, *(jnp.zeros(leaf.shape) for leaf in leaves)]
-    (_, told), program = jax.make_jaxpr(flat, return_shape=True)(*arguments)[::-1]
+    traced: Any = jax.make_jaxpr(flat, return_shape=True)(*arguments)
+    program, (_, told) = traced
     inputs = ["observation", "reward", *(f"memory.{name}" for name in names)]
     outputs = ["action", *(f"next.{name}" for name in names), *told]
     graph = _Graph(onnx, program, inputs, outputs, {"action", *told})
@@ -171,10 +172,9 @@ class _Graph:
 
     def finish(self, title: str) -> Any:
         """The graph with what `wanted` depends on: a part of the memory that nothing depends on is left out."""
-        wanted, before = set(self._wanted), set()
+        wanted, before, used = set(self._wanted), set[str](), set[str]()
         while wanted != before:
-            before = set(wanted)
-            used = set(wanted)
+            before, used = set(wanted), set(wanted)
             for node in reversed(self._nodes):
                 if used & {*node.output}:
                     used |= _reads(node)
