@@ -35,17 +35,25 @@ def checks(monkeypatch) -> Iterator[None]:
 def test_the_lines_of_the_readme(tmp_path, monkeypatch):
     lines = re.search(r"```python\n(import pdvf\n.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert lines is not None
-    train, seen = pdvf.train, []
+    train, seen, tasks = pdvf.train, [], set[str]()
 
     def train_tiny(family, preset, out):
         assert preset == "quick"
-        return train(family, "smoke", tmp_path / out, options=TINY_OPTIONS, on_stage=seen.append)
+        return train(
+            family,
+            "smoke",
+            tmp_path / out,
+            options=TINY_OPTIONS,
+            on_stage=[seen.append, lambda event: tasks.add(event.task)],
+        )
 
     monkeypatch.setattr("pdvf.api.train", train_tiny)
     names = {"observation": np.array([2.5, 0.2])}
     exec(lines[1], names)
     run = names["run"]
-    assert {event.task for event in seen} >= {"train", "collect", "embed", "fit", "evaluate", "ppo-all", "report"}
+    assert (
+        {event.task for event in seen} == tasks >= {"train", "collect", "embed", "fit", "evaluate", "ppo-all", "report"}
+    )
     assert set(run.returns()) >= {"pd-vf", "nn", "ppo-env", "ppo-all"}
     assert (run.folder / "report.html").is_file()
     assert names["action"].shape == (2,)

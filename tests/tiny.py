@@ -28,10 +28,12 @@ from pdvf.config import (
 from pdvf.config.presets import preset
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.core.networks import FeedForward, SetEncoder
+from pdvf.experiment.plan import recipes_for
 from pdvf.experiment.store import RunStore
 from pdvf.families.builtin.spaceship import SpaceshipOptions
+from pdvf.methods import METHODS, agent_artefact
 from pdvf.paper.dynamics import DynamicsAutoencoder
-from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
+from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, artefact_shapes
 from pdvf.paper.policy import PolicyDecoder
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
@@ -156,6 +158,26 @@ def make_body(observation: Box, action: Box, embedding: int, key: Array) -> Body
         same_scale(o),
     )
     return Body(probe, dynamics, make_decoder(o, embedding, a, keys[3]))
+
+
+def random_agent(problem: Problem, method: str, seed: int = 0) -> Any:
+    """An agent of a method with the sizes of a problem, that nobody has trained and whose parts all matter."""
+    name = agent_artefact(method)
+    shapes = ArtefactShapes(problem, PHASES | recipes_for([METHODS[method]]))[name]
+    rng = np.random.default_rng(seed)
+
+    def fill(path: Any, leaf: Any) -> Array:
+        place, shape = jax.tree_util.keystr(path), leaf.shape[1:]
+        new = rng.normal(size=shape) / max(shape[-1:], default=1) ** 0.5
+        if place.endswith((".width", ".high", ".power", ".temperature")):
+            new = np.abs(new) + 0.5
+        if place.endswith(".sign"):
+            new = np.ones(shape)
+        if ".value.observation" in place:
+            new[:] = new[0]  # all members have the same
+        return jnp.asarray(new, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(fill, shapes)
 
 
 def numpy_act(actor: Actor, index: int, observation: np.ndarray) -> np.ndarray:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pdvf.api import Run, load, open_run, train
     from pdvf.deploy.runtime import Adapter, AdapterError
+    from pdvf.deploy.wrapper import AdaptiveWrapper
 
-__version__ = "0.2.0.dev0"
-__all__ = ["Adapter", "AdapterError", "Run", "load", "open_run", "train"]
+__version__ = "0.2.0"
+__all__ = ["Adapter", "AdapterError", "AdaptiveWrapper", "Run", "load", "open_run", "train"]
 
 # The command line (`pdvf`, or `python -m pdvf`) makes Ctrl-C safe before it imports anything that takes a while.
 if os.path.basename(sys.argv[0]) not in ("pdvf", "-m"):
@@ -28,5 +29,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    module = "pdvf.deploy.runtime" if name.startswith("Adapter") else "pdvf.api"
-    return getattr(importlib.import_module(module), name)
+    own = {"Adapter": "pdvf.deploy.runtime", "AdapterError": "pdvf.deploy.runtime"}
+    own |= {"AdaptiveWrapper": "pdvf.deploy.wrapper"}
+    return getattr(importlib.import_module(own.get(name, "pdvf.api")), name)

@@ -8,34 +8,33 @@ adapter = run.adapter()
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from pdvf import __version__
 from pdvf.config import ConfigError, from_dict, to_dict, with_options
 from pdvf.config.presets import preset as make_preset
 from pdvf.core.devices import use_all_cores
-from pdvf.deploy.export import export, measured
+from pdvf.deploy.export import UNSTATED, export, make_card, measured, require_exportable
 from pdvf.deploy.pretrained import find
 from pdvf.deploy.runtime import Adapter
 from pdvf.experiment.comparison import find_methods
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.events import Listener
+from pdvf.experiment.events import Listener, tell_all
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
 from pdvf.experiment.plan import TABLE, phases_for, plan, problem_of, recipes_for
-from pdvf.experiment.progress import ignore
 from pdvf.experiment.provenance import recorded_cores
 from pdvf.experiment.store import RunStore
 from pdvf.families import loading
-from pdvf.methods import METHODS, agent_artefact
-from pdvf.methods.adaptive import NAME as PLUS
-from pdvf.methods.adaptive import BeliefAgent
+from pdvf.methods import Method, agent_artefact
+from pdvf.methods.pdvf import ValueFunction
 from pdvf.paper.adapter import Adapter as Model
 from pdvf.paper.pipeline import ArtefactShapes, Problem
 from pdvf.reports.data import read_returns
@@ -51,7 +50,7 @@ def train(
     seed: int = 0,
     budget: str = "paper",
     options: Mapping[str, Any] | None = None,
-    on_stage: Listener = ignore,
+    on_stage: Listener | Sequence[Listener] = (),
 ) -> Run:
     """Trains PD-VF on a family of environments, or goes on where an earlier call was stopped.
 
@@ -63,7 +62,8 @@ def train(
         seed: of everything that is random.
         budget: of methods that join: "paper" for the paper's steps a policy, "equal" for as many as all of PD-VF's.
         options: options that differ from the preset's, by dotted name: {"ppo.steps": 1_000_000}.
-        on_stage: is called with an `Event` whenever a task begins, has finished a stage, or ends.
+        on_stage: is called with an `Event` whenever a task begins, has finished a stage, or ends; one function or
+            several, such as those of `pdvf.callbacks`.
 
     Returns:
         The trained run.
@@ -81,7 +81,7 @@ def train(
     return run.execute(LEARNING)
 
 
-def open_run(folder: str | Path, family: Any = None, on_stage: Listener = ignore) -> Run:
+def open_run(folder: str | Path, family: Any = None, on_stage: Listener | Sequence[Listener] = ()) -> Run:
     """A run that was trained before.
 
     Args:
@@ -111,7 +111,7 @@ class Run:
     """A run's folder with what can be done with it; made by `train` or `open_run`."""
 
     store: RunStore
-    on_stage: Listener = ignore
+    on_stage: Listener | Sequence[Listener] = ()
 
     @property
     def folder(self) -> Path:
@@ -126,7 +126,8 @@ class Run:
     def execute(self, phases: tuple[str, ...], methods: tuple[str, ...] | None = None) -> Run:
         """Makes what is missing of some phases and methods, one after the other, and returns this run."""
         chosen = [] if methods is None else find_methods(methods)
-        EXECUTORS["serial"](plan(self.store, Problem(from_dict(self.store.config)), chosen, phases), self.on_stage)
+        listener = self.on_stage if callable(self.on_stage) else tell_all(self.on_stage)
+        EXECUTORS["serial"](plan(self.store, Problem(from_dict(self.store.config)), chosen, phases), listener)
         return self
 
     def evaluate(self) -> dict[str, float]:
@@ -149,35 +150,56 @@ class Run:
 
     def model(self, number: int = 0) -> Model:
         """One of the run's trained PD-VF models, in JAX."""
-        return self._one_of("adapter", self.problem.config.model_seeds, number, f"`pdvf fit {self.folder}`")
+        return self._one_of("adapter", number, f"`pdvf fit {self.folder}`")
 
-    def plus_model(self, number: int = 0) -> BeliefAgent:
-        """One of the run's trained PD-VF-plus models, in JAX."""
-        maker = f"`pdvf compare` with `--methods {PLUS}`"
-        return self._one_of(agent_artefact(PLUS), self.problem.config.policy_seeds, number, maker)
+    def agent(self, method: str = "pd-vf", number: int = 0) -> Any:
+        """One of the run's trained agents of a method (`pdvf list` names them; or a Python file), in JAX."""
+        return self._agent(find_methods((method,))[0], number)
 
-    def _one_of(self, artefact: str, models: int, number: int, maker: str) -> Any:
-        if not 0 <= number < models:
-            raise ConfigError(f"model is {number}, expected a number from 0 to {models - 1}: the run has {models}")
+    def _agent(self, method: Method, number: int) -> Any:
+        if method.name == "pd-vf":  # there as soon as it is trained
+            return ValueFunction(self.model(number), jnp.ones(()))
+        maker = f"`pdvf compare` with `--methods {method.name}`"
+        return self._one_of(agent_artefact(method.name), number, maker, [method])
+
+    def _one_of(self, artefact: str, number: int, maker: str, methods: Sequence[Method] = ()) -> Any:
         if not self.store.has(artefact):
             raise RunError(f"{self.folder} has no {artefact} yet: run {maker} first")
-        shapes = ArtefactShapes(self.problem, recipes_for([METHODS[PLUS]]))
-        return jax.tree.map(lambda x: x[number], self.store.load(artefact, shapes[artefact]))
+        found = self.store.load(artefact, ArtefactShapes(self.problem, recipes_for(methods))[artefact])
+        models = jax.tree.leaves(found)[0].shape[0]
+        if not 0 <= number < models:
+            raise ConfigError(f"model is {number}, expected a number from 0 to {models - 1}: the run has {models}")
+        return jax.tree.map(lambda x: x[number], found)
 
-    def export(self, file: str | Path, model: int = 0, method: str = "pd-vf") -> Path:
-        """Writes one of the models of "pd-vf" or "pd-vf-plus" as a file for `pdvf.load`, and returns its path."""
-        if method not in ("pd-vf", PLUS):
-            raise ConfigError(f"method is {method!r}, expected one that can be exported: pd-vf, {PLUS}")
-        found = self.plus_model(model) if method == PLUS else self.model(model)
-        about = {"model": model, "seed": self.problem.config.seed, "pdvf": __version__}
-        about["measured"] = measured(self.store, model, method)
-        write_file(Path(file), export(found, self.problem.engine.family, about))
-        return Path(file)
+    def export(self, file: str | Path, model: int = 0, method: str = "pd-vf", licence: str = UNSTATED) -> Path:
+        """Writes one of a method's models as a file, and returns its path.
+
+        Args:
+            file: the file; one that ends in .onnx is an ONNX graph, any other a file for `pdvf.load`.
+            model: which of the method's models, from 0.
+            method: any that `pdvf list` names except those that are told the hidden context; or a Python file.
+            licence: what the model card says of the licence.
+        """
+        chosen, path = find_methods((method,))[0], Path(file)
+        require_exportable(chosen)
+        agent, family = self._agent(chosen, model), self.problem.engine.family
+        about = {
+            "method": chosen.name,
+            "model": model,
+            "seed": self.problem.config.seed,
+            "pdvf": __version__,
+            "measured": measured(self.store, model, chosen.name),
+            "card": make_card(self.store, self.problem, chosen, model, licence),
+        }
+        if path.suffix == ".onnx":
+            from pdvf.deploy.onnx_graph import export_onnx  # the extra `export`
+
+            write_file(path, export_onnx(agent, family, about))
+        else:
+            write_file(path, export(agent, family, about))
+        return path
 
     def adapter(self, model: int = 0, method: str = "pd-vf") -> Adapter:
-        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step.
-
-        `method` is "pd-vf" or "pd-vf-plus".
-        """
+        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step."""
         with tempfile.TemporaryDirectory() as folder:
             return Adapter.load(self.export(Path(folder) / "model.pdvf", model, method))

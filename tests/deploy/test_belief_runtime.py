@@ -150,9 +150,9 @@ def test_a_trained_model_is_exported_by_the_command_line(tmp_path, monkeypatch, 
         assert main(["export", *words, "--model", "1"]) == 2
         assert "model is 1, expected a number from 0 to 0: the run has 1" in capsys.readouterr().err
         assert main(["export", *words]) == 0
-        with pytest.raises(ConfigError, match="method is 'nn', expected one that can be exported: pd-vf, pd-vf-plus"):
-            run.export(file, method="nn")
-        agent = run.plus_model()
+        with pytest.raises(ConfigError, match=r"oracle is told the hidden context, .* expected one of: pd-vf, rl2"):
+            run.export(file, method="oracle")
+        agent = run.agent("pd-vf-plus")
     runtime = load(file)
     assert [runtime.about[name] for name in ("method", "model", "seed")] == ["pd-vf-plus", 0, TINY.seed]
     assert runtime.about["measured"] == {"4": pytest.approx(run.returns()["pd-vf-plus"])}
@@ -190,10 +190,14 @@ def fill(name, value):
 
 SHORT = np.zeros(CODE - 1, np.float32)
 REFUSED = {
-    "an unknown method": ("method = 'ppo', expected one of: pd-vf, pd-vf-plus", put("method", "ppo")),
-    "a method that is none": ("method = \\[1\\]", put("method", [1])),
-    "another method": ("anchor = None", put("method", "pd-vf")),
-    "no method": ("anchor = None", lambda about, weights: about.pop("method")),
+    "an unknown layout": ("layout = 'ppo', expected one of: value, belief, policy", put("layout", "ppo")),
+    "a layout that is none": ("layout = \\[1\\]", put("layout", [1])),
+    "another layout": ("anchor = None", put("layout", "value")),
+    "no layout": ("anchor = None", lambda about, weights: about.pop("layout")),
+    "a card that is none": ("card = 3, expected a table", put("card", 3)),
+    "a card with a number that is none": ("card = .*finite", put("card", {"mean": float("nan")})),
+    "results that are none": ("card.results = 'good', expected a list, each a table", put("card", {"results": "good"})),
+    "ranges that are none": ("card.trained_on = ", put("card", {"trained_on": {"contexts": {"wind": [1]}}})),
     "no prior": ("prior_std = 0, expected a number", put("prior_std", 0)),
     "edge NaN": ("residual_edge = nan", put("residual_edge", float("nan"))),
     "no threshold": ("novelty_threshold = 0, expected a number from 0.001", put("novelty_threshold", 0)),

@@ -1,4 +1,4 @@
-"""Attacks exported models of both methods: mutated files, odd callers, a million steps, coverage-guided fuzzing.
+"""Attacks exported models of every layout: mutated files, odd callers, a million steps, coverage-guided fuzzing.
 
 python tools/campaign/models.py --seconds 60 --seed 0       prints one table; exit status 1 if anything failed
 python tools/campaign/models.py --seed 0 --replay 1234      one attack again, with its traceback
@@ -38,13 +38,14 @@ if os.environ.get("PDVF_COVERAGE"):
     import atheris  # it has to see the runtime being imported
 
     with atheris.instrument_imports(include=["pdvf.deploy", "json"]):
+        import pdvf.deploy.belief_runtime
+        import pdvf.deploy.card
+        import pdvf.deploy.policy_runtime
         import pdvf.deploy.value_runtime  # noqa: F401
-        from pdvf.deploy.belief_runtime import BeliefAdapter
-        from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, pack, sign
+        from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, layout_name, pack, sign
         from pdvf.deploy.runtime import Adapter, AdapterError
 else:
-    from pdvf.deploy.belief_runtime import BeliefAdapter
-    from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, pack, sign
+    from pdvf.deploy.model_format import FORMAT, VERSION, check, expected_shapes, layout_name, pack, sign
     from pdvf.deploy.runtime import Adapter, AdapterError
 
 LIMIT = 10.0  # seconds for one attack
@@ -65,24 +66,15 @@ class WrongError(AssertionError):
     """An action that should not have been."""
 
 
-METHODS: dict[str, dict[str, Any]] = {
-    "pd-vf": {
+PROBING = {"z_d": 3, "probe": 4, "encoder": 6}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "value": {
         "anchor": 0.5,
         "anchor_width": 0.3,
         "anchors": 4,
-        "sizes": {
-            "z_d": 3,
-            "z_pi": 2,
-            "environments": 5,
-            "members": 2,
-            "probe": 4,
-            "encoder": 6,
-            "decoder": 5,
-            "value": 4,
-        },
+        "sizes": {**PROBING, "z_pi": 2, "environments": 5, "members": 2, "decoder": 5, "value": 4},
     },
-    "pd-vf-plus": {
-        "method": "pd-vf-plus",
+    "belief": {
         "prior_std": 0.7,
         "residual_edge": 3.0,
         "largest_mean": 1.5,
@@ -93,12 +85,31 @@ METHODS: dict[str, dict[str, Any]] = {
         "novelty_threshold": 2.0,
         "sizes": {"code": 2, "actor": 4, "model": 5},
     },
+    "policy": {"sizes": {"actor": 4}},
+    "conditioned": {"sizes": {**PROBING, "actor": 4}},
+    "nearest": {"sizes": {**PROBING, "actor": 4, "policies": 3}},
+    "history": {"history": 3, "sizes": {"actor": 4, "estimator": 5, "feature": 2}},
 }
-"""What the header of each method has of its own."""
+"""What the header of each layout has of its own."""
+TELLS = {
+    "value": ("z_d", "predicted_return", "out_of_distribution"),
+    "belief": ("mean", "covariance"),
+    "conditioned": ("z_d",),
+    "nearest": ("z_d", "out_of_distribution"),
+    "history": ("estimate",),
+}
+"""What an adapter of each layout knows after an episode; a policy knows nothing."""
+CARD = {
+    "method": "tiny",
+    "text": "as small as can be",
+    "trained_on": {"environments": 3, "contexts": {"wind": [0.0, 1.5]}, "environment_steps": 100},
+    "results": [{"environment": 16, "mean": 0.5, "low": 0.4, "high": 0.6, "episodes": 3}],
+    "limits": ["nobody has trained it"],
+}
 
 
-def tiny_model(method: str) -> Model:
-    """A model of a method as small as can be, whose parts all matter."""
+def tiny_model(layout: str) -> Model:
+    """A model of a layout as small as can be, whose parts all matter."""
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -111,7 +122,9 @@ def tiny_model(method: str) -> Model:
         "probe_steps": 2,
         "seed": 7,
         "measured": {"16": 0.5},
-        **copy.deepcopy(METHODS[method]),
+        "layout": layout,
+        "card": copy.deepcopy(CARD),
+        **copy.deepcopy(LAYOUTS[layout]),
     }
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in expected_shapes(about).items()}
@@ -133,18 +146,12 @@ def play(file: Path) -> list[np.ndarray]:
     for t in range(adapter.probe_steps + len(sizes)):
         observation = rng.uniform(-1, 1, adapter.observation_size) * sizes[t % len(sizes)]
         actions.append(checked(adapter.act(observation), low, high))
-    inferred = _inferred(adapter)
+    if not adapter.card().replace("\n", "").isprintable():
+        raise WrongError("the model card is not for people")
+    inferred = {name: adapter.inferred[name] for name in TELLS.get(layout_name(adapter.about), ())}
     if not all(np.isfinite(value).all() for value in inferred.values()):
         raise WrongError(f"has inferred {inferred}, expected finite numbers")
     return actions
-
-
-def _inferred(adapter: Adapter) -> dict[str, Any]:
-    """What an adapter says after an episode; a belief that nothing could be added to has no number for its novelty."""
-    if not isinstance(adapter, BeliefAdapter):
-        return {name: getattr(adapter, name) for name in ("z_d", "z_pi", "predicted_return", "out_of_distribution")}
-    names = ["mean", "covariance"] + ["out_of_distribution"] * (adapter.steps > 0)
-    return {name: getattr(adapter, name) for name in names}
 
 
 def checked(action: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -327,9 +334,9 @@ def _file(text: str, weights: dict[str, np.ndarray]) -> bytes:
     return save(weights, metadata={"about": text})
 
 
-def mutated(method: str, kind: str, signed: bool, rng: np.random.Generator) -> bytes:
+def mutated(layout: str, kind: str, signed: bool, rng: np.random.Generator) -> bytes:
     """A file that was attacked."""
-    about, weights = tiny_model(method)
+    about, weights = tiny_model(layout)
     if kind in RAW:
         return RAW[kind](rng, pack(about, weights))
     if kind == "header text":
@@ -461,36 +468,36 @@ CLASSES = [
 
 
 class Attacks:
-    """All attacks of a seed, by number; the methods take turns, with one attack of every class at a time."""
+    """All attacks of a seed, by number; the layouts take turns, with one attack of every class at a time."""
 
     def __init__(self, folder: Path, seed: int):
         self._file, self._seed = folder / "model.pdvf", seed
         self._original: dict[str, list[np.ndarray]] = {}
         self._adapters: dict[tuple[str, bool], Adapter] = {}
-        for method in METHODS:
-            self._file.write_bytes(pack(*tiny_model(method)))
-            self._original[method] = play(self._file)
+        for layout in LAYOUTS:
+            self._file.write_bytes(pack(*tiny_model(layout)))
+            self._original[layout] = play(self._file)
             for hold in (False, True):
-                self._adapters[method, hold] = Adapter.load(self._file, hold_last_action=hold)
+                self._adapters[layout, hold] = Adapter.load(self._file, hold_last_action=hold)
 
     def run(self, number: int) -> str:
         """How attack `number` ended: 'refused' or 'acted'. Raises where it failed."""
         turn, place = divmod(number, len(CLASSES))
-        method, kind = list(METHODS)[turn % len(METHODS)], CLASSES[place]
+        layout, kind = list(LAYOUTS)[turn % len(LAYOUTS)], CLASSES[place]
         rng = np.random.default_rng([self._seed, number])
         if kind.startswith("callers"):
-            return call(self._adapters[method, kind.endswith("holding")], rng)
+            return call(self._adapters[layout, kind.endswith("holding")], rng)
         try:
             if kind == "paths":
                 Adapter.load(_any(rng, PATHS))
                 raise WrongError("a path that is none was accepted")
             name, _, signed = kind.partition(", ")
-            file = mutated(method, name, bool(signed), rng)
+            file = mutated(layout, name, bool(signed), rng)
             self._file.write_bytes(file)
             actions = play(self._file)
         except AdapterError:
             return "refused"
-        if not signed and not all(map(np.array_equal, actions, self._original[method])):
+        if not signed and not all(map(np.array_equal, actions, self._original[layout])):
             raise WrongError("an altered file that was not signed anew acts in another way")
         return "acted"
 
@@ -573,7 +580,7 @@ def _million_steps() -> dict[str, Any]:
 def steps(count: int) -> float:
     """MB of resident memory that so many steps add, less what is mapped from files: the kernel may drop that.
 
-    Each method makes an equal share of them.
+    Each layout makes an equal share of them.
     """
 
     def resident() -> float:
@@ -582,9 +589,9 @@ def steps(count: int) -> float:
 
     adapters = []
     with tempfile.TemporaryDirectory() as folder:
-        for method in METHODS:
-            file = Path(folder) / f"{method}.pdvf"
-            file.write_bytes(pack(*tiny_model(method)))
+        for layout in LAYOUTS:
+            file = Path(folder) / f"{layout}.pdvf"
+            file.write_bytes(pack(*tiny_model(layout)))
             adapters.append(Adapter.load(file))
     observation, rng = np.zeros(3, np.float32), np.random.default_rng(0)
     before = resident()
@@ -612,9 +619,9 @@ def coverage_guided(seconds: float, seed: int) -> dict[str, Any]:
 def fuzz(folder: Path, seconds: int, seed: int) -> None:
     """Does not return: libFuzzer ends the process, with an error where an input made one.
 
-    The first byte of an input says what the rest is: a whole file, the text of a header or the tensors of a method.
+    The first byte of an input says what the rest is: a whole file, the text of a header or the tensors of a layout.
     """
-    models = [tiny_model(method) for method in METHODS]
+    models = [tiny_model(layout) for layout in LAYOUTS]
     corpus = folder / "corpus"
     corpus.mkdir()
     largest = 0

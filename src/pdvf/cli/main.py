@@ -66,6 +66,7 @@ class First:
     preset: str = "quick"
     budget: str = "paper"
     family: str | None = None
+    config: Path | None = None
     out: Path | None = None
     quiet: bool = False
     version: bool = False
@@ -107,6 +108,10 @@ def parse(first: First, arguments: Sequence[str]) -> Command:
         default: Any = tyro.MISSING_NONPROP
         if known == name and target and issubclass(kind, Run):
             config = kind.defaults(target, first.preset, first.budget, first.family)
+            if first.config is not None:
+                from pdvf.experiment.config_file import with_file
+
+                config = with_file(config, first.config)
             default = kind(family=tyro.MISSING, config=config, preset=first.preset)
         kinds.append(Annotated[kind, tyro.conf.subcommand(known, default=default)])
     return tyro.cli(

@@ -23,6 +23,8 @@ class Run:
     """Folder, made if it is not there; the same command on the same folder goes on where it stopped."""
     preset: str = "quick"
     """Where the defaults of all other options come from: smoke, quick, paper or best."""
+    file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
+    """Options from a .yaml or .json file, such as a run's config.json; those on the command line win."""
     quiet: bool = False
     """Show no progress."""
 

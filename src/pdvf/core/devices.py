@@ -17,6 +17,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
+from pdvf.core.processes import cores
+
 
 def use_all_cores(devices: int | None = None) -> None:
     """Makes every core a device of its own, or as many devices as given; other backends do not mind.
@@ -24,7 +26,7 @@ def use_all_cores(devices: int | None = None) -> None:
     Sums are taken in another order on another number of devices: a run keeps the number that it was begun with.
     Call before anything is computed: a process that has its devices already keeps them.
     """
-    devices = devices or len(os.sched_getaffinity(0))
+    devices = devices or cores()
     os.environ.setdefault("PJRT_NPROC", str(4 * devices))  # see docs/decisions/0002-two-cores.md
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", devices)

@@ -1,4 +1,4 @@
-"""How a process of pdvf ends: at once on Ctrl-C, and with the process that started it.
+"""Processes of pdvf: the cores they may use, and how they end, at once on Ctrl-C and with whoever started them.
 
 A run folder is whole after any kill, so a process may end wherever it is. It ends without Python's finalisation, which
 waits for, or crashes on, threads that are inside XLA's compiler or a simulator.
@@ -13,10 +13,23 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+from pdvf.core.validation import ConfigError
+
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 LINE = "pdvf: stopped; the same command goes on from the last finished stage"
 SHOW_CURSOR = "\x1b[?25h"
+
+
+def cores() -> int:
+    """Cores this process may use; all of the machine where the system does not tell (macOS, Windows)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def require_posix(what: str) -> None:
+    """Raises on Windows, which has neither `fcntl` nor sockets that a new process is born with."""
+    if os.name == "nt":
+        raise ConfigError(f"{what} on Windows, expected Linux or macOS: use WSL; exported models act anywhere")
 
 
 def exit_on_interrupt(line: str = LINE) -> None:

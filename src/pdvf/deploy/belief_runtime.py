@@ -47,6 +47,9 @@ class BeliefAdapter(Adapter):
 
     # ----------------------------------------------------------------------------------------------------------------
 
+    def _knows(self) -> dict[str, Any]:
+        return {"mean": self.mean, "covariance": self.covariance, "novelty": self.novelty}
+
     def _begin_episode(self) -> None:
         size = self._code
         self.mean, self.covariance = np.zeros(size), np.eye(size) * self._prior_std**2

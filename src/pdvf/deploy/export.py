@@ -1,7 +1,12 @@
-"""A trained PD-VF or PD-VF-plus as one file for `pdvf.deploy.runtime`, which needs NumPy and safetensors only."""
+"""A trained agent as one file for `pdvf.deploy.runtime`, which needs NumPy and safetensors only.
+
+The kind of agent decides the layout of the file (`LAYOUTS`), so several methods share one, a method of a user's own
+among them. An agent without a layout leaves as ONNX (`pdvf.deploy.onnx_graph`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,19 +16,41 @@ import numpy as np
 from pdvf.adapt import belief, model
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.model_format import FORMAT, VERSION, AdapterError, check, pack
+from pdvf.experiment.cost import environment_steps
+from pdvf.experiment.files import read_json
 from pdvf.experiment.store import RunStore
 from pdvf.families.base import Family
+from pdvf.methods import METHODS, Method
 from pdvf.methods.adaptive import BeliefAgent
+from pdvf.methods.multitask_ppo import DynamicsConditioned, NearestPolicy, Unconditioned
+from pdvf.methods.pdvf import ValueFunction
+from pdvf.methods.rma import OnlineAgent
 from pdvf.paper.adapter import ANCHORS, Adapter
-from pdvf.reports.data import read_returns
+from pdvf.paper.pipeline import Problem
+from pdvf.paper.prober import Body
+from pdvf.reports.data import Group, read_returns
+from pdvf.reports.statistics import summarise
+
+UNSTATED = "not stated"
+UNMEASURED = "It was trained and measured in simulation only."
+NO_ADAPTATION = "It cannot tell whether the dynamics are unlike those of its training."
+FAMILIAR = "Dynamics outside the ranges above are extrapolation: watch out_of_distribution."
+ONE_MODEL = "Returns are of this one model; another seed gives others."
 
 
-def export(agent: Adapter | BeliefAgent, family: Family, about: dict[str, Any]) -> bytes:
+def export(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
     """The file of one model (no leading axis), with everything the runtime has to know."""
     box = family.action
+    if type(agent) not in LAYOUTS:
+        raise ConfigError(
+            f"{about.get('method', type(agent).__name__)} has no layout for NumPy (it needs rewards, or is your own): "
+            f"export it as FILE.onnx, or one of: {', '.join(NUMPY)}"
+        )
+    layout, fields, arrays = LAYOUTS[type(agent)]
     described = {
         "format": FORMAT,
         "version": VERSION,
+        "layout": layout,
         "family": family.name,
         "observation": family.observation.size,
         "action": box.size,
@@ -31,15 +58,15 @@ def export(agent: Adapter | BeliefAgent, family: Family, about: dict[str, Any]) 
         "action_high": np.asarray(box.high, float).tolist(),
         "control_step": getattr(family, "control_step", None),
         "probe_steps": family.probe_steps,
-        **(belief_fields(agent) if isinstance(agent, BeliefAgent) else value_fields(agent)),
+        **fields(agent),
         **about,
     }
-    arrays = belief_weights(agent) if isinstance(agent, BeliefAgent) else weights(agent)
+    named = arrays(agent)
     try:
-        check(described, arrays)
+        check(described, named)
     except AdapterError as error:
         raise ConfigError(f"the model cannot be exported: it {error}") from error
-    return pack(described, arrays)
+    return pack(described, named)
 
 
 def value_fields(adapter: Adapter) -> dict[str, Any]:
@@ -55,7 +82,6 @@ def value_fields(adapter: Adapter) -> dict[str, Any]:
 def belief_fields(agent: BeliefAgent) -> dict[str, Any]:
     """The part of the header that PD-VF-plus alone has."""
     return {
-        "method": "pd-vf-plus",
         "prior_std": belief.PRIOR_STD,
         "residual_edge": belief.EDGE,
         "largest_mean": belief.LARGEST,
@@ -67,7 +93,7 @@ def belief_fields(agent: BeliefAgent) -> dict[str, Any]:
         "novelty_threshold": float(agent.model.novelty_threshold),
         "sizes": {
             "code": agent.model.code_size,
-            "actor": agent.actor.layers[0].weight.shape[0],
+            "actor": _width(agent.actor),
             "model": agent.model.prediction_net.layers[0].weight.shape[0],
         },
     }
@@ -75,46 +101,107 @@ def belief_fields(agent: BeliefAgent) -> dict[str, Any]:
 
 def sizes(adapter: Adapter) -> dict[str, int]:
     """The sizes that the shapes of all arrays follow from, together with those of observation and action."""
-    body = adapter.body
-    environments, z_d = adapter.train_z_d.shape
     members, value, _ = adapter.value.second.weight.shape
     return {
-        "z_d": z_d,
+        **_probing_sizes(adapter.body),
         "z_pi": adapter.train_z_pi.shape[1],
-        "environments": environments,
+        "environments": adapter.train_z_d.shape[0],
         "members": members,
-        "probe": body.probe.layers[0].weight.shape[0],
-        "encoder": body.dynamics.encoder.element.weight.shape[0],
-        "decoder": body.decoder.network.layers[0].weight.shape[0],
+        "decoder": adapter.body.decoder.network.layers[0].weight.shape[0],
         "value": value,
     }
 
 
-def measured(store: RunStore, model: int, method: str = "pd-vf") -> dict[str, float]:
-    """Mean honest return of one model in each test environment, by number, from a run's table of returns."""
+def _probing_sizes(body: Body) -> dict[str, int]:
+    encoder = body.dynamics.encoder
+    z_d, width = encoder.embedding.weight.shape
+    return {"z_d": z_d, "probe": _width(body.probe), "encoder": width}
+
+
+def _width(actor: Any) -> int:
+    return actor.layers[0].weight.shape[-2]
+
+
+def tested(store: RunStore, model: int, method: str) -> Group | None:
+    """Honest returns of one model in the test environments, from a run's table of returns, if it has played."""
     if not (store.folder / "returns.csv").is_file():
-        return {}
+        return None
     for group in read_returns(store):
-        if (group.split, group.method, group.protocol) == ("test", method, "honest") and (
-            model < group.returns.shape[1]
-        ):
-            means = group.returns[:, model].mean(axis=1)
-            return {str(number): float(mean) for number, mean in zip(group.environments, means, strict=True)}
-    return {}
+        if (group.split, group.method, group.protocol) == ("test", method, "honest"):
+            return group._replace(returns=group.returns[:, [model]]) if model < group.returns.shape[1] else None
+    return None
 
 
-def weights(adapter: Adapter) -> dict[str, np.ndarray]:
-    """The arrays of an adapter under the names that the runtime knows."""
-    encoder, value = adapter.body.dynamics.encoder, adapter.value
-    named: dict[str, Any] = {
-        "probe.observation": adapter.body.probe.observation,
-        "probe.layers": adapter.body.probe.layers,
-        "dynamics.observation": adapter.body.dynamics.observation,
-        "dynamics.change": adapter.body.dynamics.change,
+def measured(store: RunStore, model: int, method: str = "pd-vf") -> dict[str, float]:
+    """Mean honest return of one model in each test environment, by number."""
+    found = tested(store, model, method)
+    if found is None:
+        return {}
+    return {str(n): float(x) for n, x in zip(found.environments, found.returns.mean(axis=(1, 2)), strict=True)}
+
+
+def make_card(store: RunStore, problem: Problem, method: Method, model: int, licence: str) -> dict[str, Any]:
+    """The model card, as plain data: what a model was trained on, what it measured, its limits and licence."""
+    contexts, found = np.asarray(problem.contexts, float), tested(store, model, method.name)
+    ends = np.stack([contexts.min(axis=0), contexts.max(axis=0)], axis=1).tolist()
+    adapts = method.name in ADAPTIVE
+    return {
+        "method": method.name,
+        "text": method.text,
+        "trained_on": {
+            "environments": len(contexts),
+            "contexts": dict(zip(problem.engine.family.context_names, ends, strict=True)),
+            "environment_steps": environment_steps(store).get(method.name),
+            "engine": problem.config.engine,
+        },
+        "results": [] if found is None else _results(found),
+        "limits": [UNMEASURED, FAMILIAR if adapts else NO_ADAPTATION, ONE_MODEL],
+        "licence": licence,
+        "command": read_json(store.folder / "environment.json", "delete it").get("command"),
+    }
+
+
+def _results(group: Group) -> list[dict[str, Any]]:
+    """Mean and interval over episodes for each test environment, then for all."""
+    episodes, summary = group.returns.shape[2], summarise(group.returns)
+    rows = zip((*group.environments, "all"), (*summary.environments, summary.mean), strict=True)
+    return [
+        {
+            "environment": number,
+            "mean": mean.value,
+            "low": mean.low if episodes > 1 else None,
+            "high": mean.high if episodes > 1 else None,
+            "episodes": episodes * (len(group.environments) if number == "all" else 1),
+        }
+        for number, mean in rows
+    ]
+
+
+def body_parts(body: Body) -> dict[str, Any]:
+    """What probes and infers z_d."""
+    encoder = body.dynamics.encoder
+    return {
+        "probe.observation": body.probe.observation,
+        "probe.layers": body.probe.layers,
+        "dynamics.observation": body.dynamics.observation,
+        "dynamics.change": body.dynamics.change,
         **{f"encoder.{name}": getattr(encoder, name) for name in ("element", "query", "key", "value", "output")},
         "encoder.feed_forward": encoder.feed_forward.layers,
         "encoder.norms": encoder.norms,
         "encoder.embedding": encoder.embedding,
+    }
+
+
+def actor_parts(actor: Any) -> dict[str, Any]:
+    """A policy, or several of them [K, ...]."""
+    return {"actor.observation": actor.observation, "actor.layers": actor.layers}
+
+
+def weights(adapter: Adapter) -> dict[str, np.ndarray]:
+    """The arrays of an adapter under the names that the runtime knows."""
+    value = adapter.value
+    named = {
+        **body_parts(adapter.body),
         "decoder.observation": adapter.body.decoder.observation,
         "decoder.layers": adapter.body.decoder.network.layers,
         "value.observation": jax.tree.map(lambda x: x[0], value.observation),  # the same for all members
@@ -130,14 +217,20 @@ def weights(adapter: Adapter) -> dict[str, np.ndarray]:
 def belief_weights(agent: BeliefAgent) -> dict[str, np.ndarray]:
     """The arrays of a policy under a belief; the effect on states is for training alone."""
     named = {
-        "actor.observation": agent.actor.observation,
-        "actor.layers": agent.actor.layers,
+        **actor_parts(agent.actor),
         "model.observation": agent.model.observation,
         "model.change": agent.model.change,
         "model.layers": agent.model.prediction_net.layers,
     }
     fields = ("origin", "frame", "temperature")
     return _named_arrays(named) | {f"model.{name}": np.asarray(getattr(agent.model, name)) for name in fields}
+
+
+def history_weights(agent: OnlineAgent) -> dict[str, np.ndarray]:
+    """The arrays of a policy with an estimator."""
+    parts = {f"estimator.{name}": getattr(agent.estimator, name) for name in ("observation", "change")}
+    layers = {f"estimator.{name}.layers": getattr(agent.estimator, name).layers for name in ("each", "together")}
+    return _named_arrays(actor_parts(agent.actor) | parts | layers)
 
 
 def _named_arrays(named: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -159,3 +252,52 @@ def _familiar(z_d: np.ndarray) -> np.ndarray:
         return np.asarray(2.0, np.float32)  # no two unit vectors are farther apart
     apart = np.sqrt(np.sum((z_d[:, None] - z_d[None]) ** 2, axis=-1)) + np.diag(np.full(z_d.shape[0], np.inf))
     return np.asarray(max(apart.min(axis=1).max(), 1e-6), np.float32)
+
+
+Part = Callable[[Any], dict[str, Any]]
+LAYOUTS: dict[type, tuple[str, Part, Part]] = {
+    Adapter: ("value", value_fields, weights),
+    ValueFunction: ("value", lambda x: value_fields(x.adapter), lambda x: weights(x.adapter)),
+    BeliefAgent: ("belief", belief_fields, belief_weights),
+    Unconditioned: (
+        "policy",
+        lambda x: {"sizes": {"actor": _width(x.actor)}},
+        lambda x: _named_arrays(actor_parts(x.actor)),
+    ),
+    DynamicsConditioned: (
+        "conditioned",
+        lambda x: {"sizes": _probing_sizes(x.body) | {"actor": _width(x.actor)}},
+        lambda x: _named_arrays(body_parts(x.body) | actor_parts(x.actor)),
+    ),
+    NearestPolicy: (
+        "nearest",
+        lambda x: {"sizes": _probing_sizes(x.body) | {"actor": _width(x.actors), "policies": x.centres.shape[0]}},
+        lambda x: _named_arrays(body_parts(x.body) | actor_parts(x.actors)) | {"centres": np.asarray(x.centres)},
+    ),
+    OnlineAgent: (
+        "history",
+        lambda x: {
+            "history": x.history,
+            "sizes": {
+                "actor": _width(x.actor),
+                "estimator": _width(x.estimator.each),
+                "feature": x.estimator.together.layers[-1].weight.shape[0],
+            },
+        },
+        history_weights,
+    ),
+}
+"""Name, header fields and arrays of the layout for each kind of agent."""
+ADAPTIVE = ("pd-vf", "pd-vf-plus", "no-agg-value", "no-agg-policy")
+"""Methods whose files tell how far the dynamics are from training."""
+NUMPY = tuple(name for name, method in METHODS.items() if not method.privileged and name not in ("rl2", "maml"))
+"""Methods that leave as a file for NumPy; the two others need the reward of every step."""
+
+
+def require_exportable(method: Method) -> None:
+    """Raises for a method that is told what a robot does not know."""
+    if method.privileged:
+        known = ", ".join(name for name, other in METHODS.items() if not other.privileged)
+        raise ConfigError(
+            f"{method.name} is told the hidden context, which is not known where it would act, expected one of: {known}"
+        )

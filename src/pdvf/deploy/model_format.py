@@ -1,8 +1,8 @@
 """The file of a trained model: what it holds, and the checks that it passes before anything is computed with it.
 
-A safetensors file with float32 tensors and one entry of metadata, `about`: JSON with the fields of `FIELDS` and those
-of its `method` (`LAYOUTS`; PD-VF where none is named), and `sha256` over everything. `expected_shapes` says which
-tensors belong to an `about`. NumPy and safetensors only.
+A safetensors file with float32 tensors and one entry of metadata, `about`: JSON with the fields of `FIELDS`, those of
+its `layout` (`LAYOUTS`; that of PD-VF where none is named), the model card, and `sha256` over everything.
+`expected_shapes` says which tensors belong to an `about`. NumPy and safetensors only.
 
 The limits below are far from any trained model. They are such that nothing overflows in `pdvf.deploy.runtime`,
 whatever the observation: a file that is accepted gives finite actions inside its bounds.
@@ -16,6 +16,7 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ MAX_BYTES = 2**30
 MAX_ABOUT = 2**20  # characters
 MAX_SIZE = 4096  # of an observation, an action or a layer
 MAX_WEIGHT = 1e4
+CARD_DEPTH = 4
 Weights = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
 
@@ -67,30 +69,30 @@ FIELDS: dict[str, Check] = {
 
 
 class Layout(NamedTuple):
-    """What the file of one method has besides `FIELDS`."""
+    """What a file of one kind has besides `FIELDS`; several methods may share it."""
 
     fields: dict[str, Check]
     sizes: dict[str, Check]
     shapes: Callable[[Mapping[str, Any]], Shapes]
 
 
+PROBING_SIZES: dict[str, Check] = {
+    "z_d": _whole(1, MAX_SIZE),
+    "probe": _whole(1, MAX_SIZE),
+    "encoder": _whole(1, MAX_SIZE),
+}
 VALUE_FIELDS: dict[str, Check] = {
     "anchor": _number(0, 1),
     "anchor_width": _number(1e-6, 1e6),
     "anchors": _whole(1, 8),
 }
-VALUE_SIZES: dict[str, Check] = {
-    "z_d": _whole(1, MAX_SIZE),
+VALUE_SIZES = PROBING_SIZES | {
     "z_pi": _whole(1, 64),
     "environments": _whole(1, MAX_SIZE),
     "members": _whole(1, 1024),
-    "probe": _whole(1, MAX_SIZE),
-    "encoder": _whole(1, MAX_SIZE),
     "decoder": _whole(1, MAX_SIZE),
     "value": _whole(1, MAX_SIZE),
 }
-
-
 BELIEF_FIELDS: dict[str, Check] = {
     "prior_std": _number(1e-3, 1e3),
     "residual_edge": _number(1e-3, 1e3),
@@ -109,41 +111,61 @@ BELIEF_SIZES: dict[str, Check] = {
 }
 
 
-def layout(about: Mapping[str, Any]) -> Layout:
-    """That of the method in a header; files of before there were several name none."""
-    return LAYOUTS[about.get("method", "pd-vf")]
+RANGES: Check = (
+    lambda x: isinstance(x, dict) and all(isinstance(ends, list) and len(ends) == 2 for ends in x.values()),
+    "a table of pairs",
+)
+CARD: dict[str, Check] = {
+    "trained_on": _or_none((lambda x: isinstance(x, dict) and _or_none(RANGES)[0](x.get("contexts")), "a table")),
+    "results": _or_none(_list((lambda x: isinstance(x, dict), "a table"))),
+    "limits": _or_none(_list((lambda x: isinstance(x, str), "a sentence"))),
+}
+"""Fields of the model card that are more than text; a file may have none of them."""
+
+
+def layout_name(about: Mapping[str, Any]) -> str:
+    """That of a header; files of before there were several name none."""
+    return about.get("layout", "belief" if about.get("method") == "pd-vf-plus" else "value")
 
 
 def expected_shapes(about: Mapping[str, Any]) -> Shapes:
     """Name and shape of every tensor."""
-    return layout(about).shapes(about)
+    return LAYOUTS[layout_name(about)].shapes(about)
+
+
+def _probing_shapes(about: Mapping[str, Any]) -> Shapes:
+    """Of what probes and infers z_d."""
+    o, a, sizes = about["observation"], about["action"], about["sizes"]
+    probe, encoder = sizes["probe"], sizes["encoder"]
+    layers: Shapes = {
+        **_layers("probe", o, probe, probe, a),
+        "encoder.element": (encoder, 2 * o + a),
+        **{f"encoder.{name}": (encoder, encoder) for name in ("query", "key", "value", "output")},
+        "encoder.feed_forward.0": (encoder, encoder),
+        "encoder.feed_forward.1": (encoder, encoder),
+        "encoder.embedding": (sizes["z_d"], encoder),
+    }
+    return {
+        **_weights_and_biases(layers),
+        **{f"encoder.norms.{i}.{field}": (encoder,) for i in range(2) for field in ("weight", "bias")},
+        **_scalers(o, "probe.observation", "dynamics.observation", "dynamics.change"),
+    }
 
 
 def _value_shapes(about: Mapping[str, Any]) -> Shapes:
     o, a, sizes = about["observation"], about["action"], about["sizes"]
     z_d, z_pi, environments, members = (sizes[name] for name in ("z_d", "z_pi", "environments", "members"))
-    probe, encoder, decoder, value = (sizes[name] for name in ("probe", "encoder", "decoder", "value"))
+    decoder, value = sizes["decoder"], sizes["value"]
     layers: Shapes = {
-        "probe.layers.0": (probe, o),
-        "probe.layers.1": (probe, probe),
-        "probe.layers.2": (a, probe),
-        "encoder.element": (encoder, 2 * o + a),
-        **{f"encoder.{name}": (encoder, encoder) for name in ("query", "key", "value", "output")},
-        "encoder.feed_forward.0": (encoder, encoder),
-        "encoder.feed_forward.1": (encoder, encoder),
-        "encoder.embedding": (z_d, encoder),
-        "decoder.layers.0": (decoder, o + z_pi * (z_pi + 1) // 2),
-        "decoder.layers.1": (decoder, decoder),
-        "decoder.layers.2": (a, decoder),
+        **_layers("decoder", o + z_pi * (z_pi + 1) // 2, decoder, decoder, a),
         "value.first": (members, value, o + z_d),
         "value.second": (members, value, value),
         "value.third": (members, z_pi**2, value),
     }
-    scalers = ("probe.observation", "dynamics.observation", "dynamics.change", "decoder.observation")
     return {
+        **_probing_shapes(about),
         **_weights_and_biases(layers),
-        **{f"encoder.norms.{i}.{field}": (encoder,) for i in range(2) for field in ("weight", "bias")},
-        **{f"{name}.{field}": (o,) for name in (*scalers, "value.observation") for field in ("centre", "width")},
+        **_scalers(o, "decoder.observation", "value.observation"),
         "scale.low": (environments,),
         "scale.high": (environments,),
         "scale.power": (),
@@ -152,26 +174,57 @@ def _value_shapes(about: Mapping[str, Any]) -> Shapes:
     }
 
 
+def _policy_shapes(about: Mapping[str, Any], beside: int = 0) -> Shapes:
+    """Of a policy that sees `beside` numbers beside the observation."""
+    o, hidden = about["observation"], about["sizes"]["actor"]
+    layers = _layers("actor", o + beside, hidden, hidden, about["action"])
+    return _weights_and_biases(layers) | _scalers(o + beside, "actor.observation")
+
+
+def _conditioned_shapes(about: Mapping[str, Any]) -> Shapes:
+    return _probing_shapes(about) | _policy_shapes(about, about["sizes"]["z_d"])
+
+
+def _nearest_shapes(about: Mapping[str, Any]) -> Shapes:
+    policies, z_d = about["sizes"]["policies"], about["sizes"]["z_d"]
+    each = {name: (policies, *shape) for name, shape in _policy_shapes(about).items()}
+    return _probing_shapes(about) | each | {"centres": (policies, z_d)}
+
+
+def _history_shapes(about: Mapping[str, Any]) -> Shapes:
+    o, a, sizes = about["observation"], about["action"], about["sizes"]
+    hidden, feature = sizes["estimator"], sizes["feature"]
+    layers = {
+        **_layers("estimator.each", 2 * o + a, hidden, hidden),
+        **_layers("estimator.together", hidden + 1, hidden, feature),
+    }
+    return {
+        **_policy_shapes(about, feature),
+        **_weights_and_biases(layers),
+        **_scalers(o, "estimator.observation", "estimator.change"),
+    }
+
+
 def _belief_shapes(about: Mapping[str, Any]) -> Shapes:
     o, a, sizes = about["observation"], about["action"], about["sizes"]
-    code, actor, model = (sizes[name] for name in ("code", "actor", "model"))
-    seen = o + 2 * code
-    layers: Shapes = {
-        "actor.layers.0": (actor, seen),
-        "actor.layers.1": (actor, actor),
-        "actor.layers.2": (a, actor),
-        "model.layers.0": (model, o + a),
-        "model.layers.1": (model, model),
-        "model.layers.2": (o * (2 + code), model),
-    }
-    scalers = {"actor.observation": seen, "model.observation": o, "model.change": o}
+    code, model = sizes["code"], sizes["model"]
     return {
-        **_weights_and_biases(layers),
-        **{f"{name}.{field}": (size,) for name, size in scalers.items() for field in ("centre", "width")},
+        **_policy_shapes(about, 2 * code),
+        **_weights_and_biases(_layers("model", o + a, model, model, o * (2 + code))),
+        **_scalers(o, "model.observation", "model.change"),
         "model.origin": (code,),
         "model.frame": (code, code),
         "model.temperature": (),
     }
+
+
+def _layers(name: str, *sizes: int) -> Shapes:
+    """Weights of linear layers one after the other."""
+    return {f"{name}.layers.{i}": (after, before) for i, (before, after) in enumerate(pairwise(sizes))}
+
+
+def _scalers(size: int, *names: str) -> Shapes:
+    return {f"{name}.{field}": (size,) for name in names for field in ("centre", "width")}
 
 
 def _weights_and_biases(layers: Shapes) -> Shapes:
@@ -179,9 +232,18 @@ def _weights_and_biases(layers: Shapes) -> Shapes:
     return weights | {f"{name}.bias": shape[:-1] for name, shape in layers.items()}
 
 
+ACTOR = {"actor": _whole(1, MAX_SIZE)}
 LAYOUTS = {
-    "pd-vf": Layout(VALUE_FIELDS, VALUE_SIZES, _value_shapes),
-    "pd-vf-plus": Layout(BELIEF_FIELDS, BELIEF_SIZES, _belief_shapes),
+    "value": Layout(VALUE_FIELDS, VALUE_SIZES, _value_shapes),
+    "belief": Layout(BELIEF_FIELDS, BELIEF_SIZES, _belief_shapes),
+    "policy": Layout({}, ACTOR, _policy_shapes),
+    "conditioned": Layout({}, PROBING_SIZES | ACTOR, _conditioned_shapes),
+    "nearest": Layout({}, PROBING_SIZES | ACTOR | {"policies": _whole(1, 1024)}, _nearest_shapes),
+    "history": Layout(
+        {"history": _whole(1, 1000)},
+        ACTOR | {"estimator": _whole(1, MAX_SIZE), "feature": _whole(1, MAX_SIZE)},
+        _history_shapes,
+    ),
 }
 
 
@@ -209,9 +271,9 @@ def check_about(about: Any) -> None:
     if known.get("format") != FORMAT or not _whole(VERSION, VERSION)[0](known.get("version")):
         given = f"format {reprlib.repr(known.get('format'))} version {reprlib.repr(known.get('version'))}"
         raise AdapterError(f"has {given}, expected {FORMAT!r} version {VERSION}: export it again")
-    method = about.get("method", "pd-vf")
-    _require(isinstance(method, str) and method in LAYOUTS, "method", method, f"one of: {', '.join(LAYOUTS)}")
-    own = layout(about)
+    name = layout_name(about)
+    _require(isinstance(name, str) and name in LAYOUTS, "layout", name, f"one of: {', '.join(LAYOUTS)}")
+    own = LAYOUTS[name]
     fields = FIELDS | own.fields
     for name, (is_right, expected) in fields.items():
         _require(is_right(about.get(name)), name, about.get(name), expected)
@@ -228,11 +290,13 @@ def check_about(about: Any) -> None:
     measured = about.get("measured", {})
     is_table = isinstance(measured, dict) and all(map(_number(-1e30, 1e30)[0], measured.values()))
     _require(is_table, "measured", measured, "a table of returns")
-    for name in sorted(about.keys() - fields.keys() - {"measured", "sizes"}):
-        value = about[name]
-        is_plain = value is None or isinstance(value, str | bool | int)
-        is_plain |= isinstance(value, float) and math.isfinite(value)
-        _require(is_plain, reprlib.repr(name), value, "text or a finite number")
+    card = about.get("card", {})
+    is_card = isinstance(card, dict) and _is_plain(card, CARD_DEPTH)
+    _require(is_card, "card", card, f"a table of text and finite numbers, at most {CARD_DEPTH} deep")
+    for name, (is_right, expected) in CARD.items():
+        _require(is_right(card.get(name)), f"card.{name}", card.get(name), expected)
+    for name in sorted(about.keys() - fields.keys() - {"card", "measured", "sizes"}):
+        _require(_is_plain(about[name], 0), reprlib.repr(name), about[name], "text or a finite number")
 
 
 def check_weights(about: Mapping[str, Any], weights: Weights) -> None:
@@ -312,6 +376,15 @@ def _parse(text: str) -> Any:
     except (ValueError, RecursionError) as error:
         reason = "too deeply nested" if isinstance(error, RecursionError) else error
         raise AdapterError(f"cannot be read: its header is no JSON of ours ({reason}); export it again") from None
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether a value of a header is text or a finite number, or has no others in it down to a depth."""
+    if isinstance(value, dict | list):
+        return depth > 0 and all(
+            _is_plain(x, depth - 1) for x in (value.values() if isinstance(value, dict) else value)
+        )
+    return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _require(holds: bool, name: str, given: Any, expected: str) -> None:

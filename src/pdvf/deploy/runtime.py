@@ -8,24 +8,34 @@
         action = adapter.act(observation)
         observation, ... = robot.step(action)
 
-`pdvf export RUN FILE` writes the file. It holds a model of one of two methods. PD-VF probes first and then chooses a
-policy (`pdvf.deploy.value_runtime`). PD-VF-plus acts from the first step on, under a belief that every step adds to
-(`pdvf.deploy.belief_runtime`). `load` makes the adapter that belongs to the file.
+`pdvf export RUN FILE` writes the file, and `load` makes the adapter that belongs to it. PD-VF probes first and then
+chooses a policy (`pdvf.deploy.value_runtime`); PD-VF-plus acts from the first step on, under a belief that every step
+adds to (`pdvf.deploy.belief_runtime`). Baselines are in `pdvf.deploy.probing_runtime` and `policy_runtime`.
 """
 
 from __future__ import annotations
 
 import abc
+import importlib
 import os
 from typing import Any
 
 import numpy as np
 
-from pdvf.deploy.model_format import AdapterError, Weights, bounds, read
+from pdvf.deploy.model_format import AdapterError, Weights, bounds, layout_name, read
 
 __all__ = ["Adapter", "AdapterError"]
 FARTHEST = np.float32(1e6)  # of a scaled observation: what lies farther counts as this far
 ZERO, ONE = np.float32(0), np.float32(1)
+ADAPTERS = {
+    "value": ("pdvf.deploy.value_runtime", "ValueAdapter"),
+    "belief": ("pdvf.deploy.belief_runtime", "BeliefAdapter"),
+    "policy": ("pdvf.deploy.policy_runtime", "PolicyAdapter"),
+    "history": ("pdvf.deploy.policy_runtime", "HistoryAdapter"),
+    "conditioned": ("pdvf.deploy.probing_runtime", "ConditionedAdapter"),
+    "nearest": ("pdvf.deploy.probing_runtime", "NearestAdapter"),
+}
+"""What acts for each layout of a file."""
 
 
 class Adapter(abc.ABC):
@@ -66,11 +76,8 @@ class Adapter(abc.ABC):
         for name, wanted in (("family", family), ("observation", observation), ("action", action)):
             if wanted and about[name] != wanted:
                 raise AdapterError(f"{file} is for {name} {about[name]!r}, expected {wanted!r}: load another file")
-        from pdvf.deploy.belief_runtime import BeliefAdapter
-        from pdvf.deploy.value_runtime import ValueAdapter
-
-        kind = BeliefAdapter if about.get("method") == "pd-vf-plus" else ValueAdapter
-        adapter = kind(weights, about, hold_last_action)
+        module, name = ADAPTERS[layout_name(about)]
+        adapter: Adapter = getattr(importlib.import_module(module), name)(weights, about, hold_last_action)
         with np.errstate(all="ignore"):
             adapter._rehearse()
         return adapter
@@ -101,12 +108,49 @@ class Adapter(abc.ABC):
             self._last = np.minimum(np.maximum(scaled * self._width + self._centre, self._low), self._high)
         return self._last.copy()
 
+    def took(self, action: Any) -> None:
+        """Tells that another action [a] was carried out than `act` last gave: a safety layer's, or a person's.
+
+        Call it after `act`; what is inferred of the dynamics then follows from what was done.
+        """
+        given = _array(action, self.action_size, "action")
+        if not np.isfinite(given).all():
+            raise AdapterError(f"action has numbers that are not finite, expected {self.action_size} finite numbers")
+        if self._previous is not None:
+            self._previous = (self._previous[0], clip((given - self._centre) / self._width, -ONE, ONE))
+        self._last = given.copy()
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest action [a]."""
+        return self._low.copy(), self._high.copy()
+
+    @property
+    def inferred(self) -> dict[str, Any]:
+        """What is known of the episode so far: numbers and arrays by name, NaN while unknown.
+
+        Always `predicted_return` and `out_of_distribution`; besides `z_d` and `z_pi` (PD-VF), `mean` and `covariance`
+        of the belief (PD-VF-plus), or what else the method infers.
+        """
+        common = {"predicted_return": self.predicted_return, "out_of_distribution": self.out_of_distribution}
+        return common | self._knows()
+
+    def card(self) -> str:
+        """The model card in Markdown: what the model was trained on, what it measured, its limits and licence."""
+        from pdvf.deploy.card import markdown
+
+        return markdown(self.about)
+
     @property
     @abc.abstractmethod
     def out_of_distribution(self) -> float:
         """How unlike training the dynamics of this episode are: about 1 and less is familiar. NaN while unknown."""
 
     # ----------------------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _knows(self) -> dict[str, Any]:
+        """What a method infers beside these."""
 
     @abc.abstractmethod
     def _begin_episode(self) -> None:
@@ -122,29 +166,36 @@ class Adapter(abc.ABC):
 
     def _check(self, observation: Any) -> np.ndarray | None:
         """A copy of an observation [o] as float32; None where the last action is to be held."""
-        expected = f"expected {self.observation_size} finite numbers"
-        try:
-            given = np.asarray(observation)
-        except Exception as error:
-            raise AdapterError(f"observation of type {type(observation).__name__} is no array, {expected}") from error
-        if given.dtype.kind not in "fiub" or hasattr(observation, "filled"):  # a masked array; numpy.ma takes 7 MB
-            kind = f"type {type(observation).__name__} holds {given.dtype}"
-            raise AdapterError(f"observation of {kind}, {expected}")
-        if given.shape != (self.observation_size,):
-            raise AdapterError(f"observation has shape {given.shape}, {expected}")
-        s = given.astype(np.float32)
+        s = _array(observation, self.observation_size, "observation")
         if np.isfinite(s).all():
             return s
         if self._hold:
             return None
-        raise AdapterError(f"observation has numbers that are not finite, {expected}")
+        raise AdapterError(
+            f"observation has numbers that are not finite, expected {self.observation_size} finite numbers"
+        )
+
+
+def _array(given: Any, size: int, what: str) -> np.ndarray:
+    """A copy of numbers [size] as float32."""
+    expected = f"expected {size} finite numbers"
+    try:
+        array = np.asarray(given)
+    except Exception as error:
+        raise AdapterError(f"{what} of type {type(given).__name__} is no array, {expected}") from error
+    if array.dtype.kind not in "fiub" or hasattr(given, "filled"):  # a masked array; numpy.ma takes 7 MB
+        raise AdapterError(f"{what} of type {type(given).__name__} holds {array.dtype}, {expected}")
+    if array.shape != (size,):
+        raise AdapterError(f"{what} has shape {array.shape}, {expected}")
+    with np.errstate(all="ignore"):
+        return array.astype(np.float32)
 
 
 class Network:
-    """Linear layers `name.0`, `name.1` and `name.2` with a function between them."""
+    """Linear layers `name.0`, `name.1`, ... with a function between them."""
 
-    def __init__(self, weights: Weights, name: str, between: Any):
-        self._layers = [(weights[f"{name}.{i}.weight"], weights[f"{name}.{i}.bias"]) for i in range(3)]
+    def __init__(self, weights: Weights, name: str, between: Any, layers: int = 3):
+        self._layers = [(weights[f"{name}.{i}.weight"], weights[f"{name}.{i}.bias"]) for i in range(layers)]
         self._between = between
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -162,3 +213,8 @@ def scale(weights: Weights, name: str, x: np.ndarray, farthest: np.float32 = FAR
 def clip(x: np.ndarray, low: Any, high: Any) -> np.ndarray:
     """As numpy.clip, in half the time for a few numbers."""
     return np.minimum(np.maximum(x, low), high)
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """The positive part."""
+    return np.maximum(x, ZERO)

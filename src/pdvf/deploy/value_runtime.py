@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from pdvf.deploy.model_format import AdapterError, Weights
-from pdvf.deploy.runtime import ONE, ZERO, Adapter, Network, clip, scale
+from pdvf.deploy.probing_runtime import ProbingAdapter
+from pdvf.deploy.runtime import Network, relu, scale
 
 
-class ValueAdapter(Adapter):
+class ValueAdapter(ProbingAdapter):
     """Probes for the first N_d steps of an episode, then acts as the z_pi that W expects most of; see `Adapter.load`.
 
     `z_d`, `z_pi` and `predicted_return` are there once the probing steps are over.
@@ -18,8 +19,7 @@ class ValueAdapter(Adapter):
 
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         super().__init__(weights, about, hold_last_action)
-        self._probe = Network(weights, "probe.layers", np.tanh)
-        self._decoder = Network(weights, "decoder.layers", _relu)
+        self._decoder = Network(weights, "decoder.layers", relu)
         self._value = [
             (
                 np.ascontiguousarray(np.swapaxes(weights[f"value.{layer}.weight"], -1, -2)),
@@ -27,7 +27,11 @@ class ValueAdapter(Adapter):
             )
             for layer in ("first", "second", "third")
         ]
-        self._begin_episode()
+
+    @property
+    def z_pi(self) -> np.ndarray | None:
+        """The policy embedding [e], once it is chosen."""
+        return None if self.z_d is None else self._chosen
 
     @property
     def out_of_distribution(self) -> float:
@@ -43,50 +47,14 @@ class ValueAdapter(Adapter):
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _begin_episode(self) -> None:
-        self.z_d: np.ndarray | None = None  # [d] once the dynamics are inferred
-        self.z_pi: np.ndarray | None = None  # [e] once a policy is chosen
-        self.predicted_return = float("nan")
-        self._s0: np.ndarray | None = None
-        self._transitions: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    def _choose(self, s0: np.ndarray, z_d: np.ndarray) -> None:
+        self._chosen, self.predicted_return = self.select(s0, z_d)
+        place = np.zeros(self.observation_size, np.float32)  # `_own` writes there
+        self._seen = np.concatenate([place, _features(self._chosen)])
 
-    def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
-        if self._s0 is None:
-            self._s0 = s
-        if self.z_pi is None and previous is not None:
-            self._transitions.append((*previous, s))
-            if len(self._transitions) == self.probe_steps:
-                self._adapt()
-        if self.z_pi is None:
-            return clip(self._probe(scale(self._weights, "probe.observation", s)), -ONE, ONE)
+    def _own(self, s: np.ndarray) -> np.ndarray:
         self._seen[: self.observation_size] = scale(self._weights, "decoder.observation", s)
         return self._decoder(self._seen)
-
-    def _rehearse(self) -> None:
-        s, a = np.zeros((1, self.observation_size), np.float32), np.zeros((1, self.action_size), np.float32)
-        self.select(s[0], self.infer(s, a, s))
-
-    def _adapt(self) -> None:
-        self.z_d = self.infer(*(np.stack(column) for column in zip(*self._transitions, strict=True)))
-        assert self._s0 is not None
-        self.z_pi, self.predicted_return = self.select(self._s0, self.z_d)
-        place = np.zeros(self.observation_size, np.float32)  # `act` writes there
-        self._seen = np.concatenate([place, _features(self.z_pi)])
-
-    def infer(self, observation: np.ndarray, action: np.ndarray, following: np.ndarray) -> np.ndarray:
-        """z_d [d] from transitions s [m, o], a [m, a] scaled, s' [m, o]."""
-        w = self._weights
-        change = scale(w, "dynamics.change", following - observation)
-        elements = np.concatenate([scale(w, "dynamics.observation", observation), action, change], axis=-1)
-        x = _linear(w, "encoder.element", elements.astype(np.float64))  # products of three layers overflow float32
-        q, k, v = (_linear(w, f"encoder.{name}", x) for name in ("query", "key", "value"))
-        scores = q @ k.T / np.sqrt(np.float32(q.shape[-1]))
-        attention = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        attention /= attention.sum(axis=-1, keepdims=True)
-        x = _normalise(w, "encoder.norms.0", x + _linear(w, "encoder.output", attention @ v))
-        hidden = _relu(_linear(w, "encoder.feed_forward.0", x))
-        x = _normalise(w, "encoder.norms.1", x + _linear(w, "encoder.feed_forward.1", hidden))
-        return _unit(_linear(w, "encoder.embedding", x.mean(axis=0))).astype(np.float32)
 
     def select(self, s0: np.ndarray, z_d: np.ndarray) -> tuple[np.ndarray, float]:
         """The optimal policy embedding [e] and the return it is expected to get: no more than any in training."""
@@ -116,7 +84,7 @@ class ValueAdapter(Adapter):
         w = self._weights
         place = np.broadcast_to(scale(w, "value.observation", s0), (z_d.shape[0], self.observation_size))
         x: np.ndarray = np.concatenate([place, z_d], axis=-1)
-        for (weight, bias), function in zip(self._value, (_relu, np.tanh, None), strict=True):
+        for (weight, bias), function in zip(self._value, (relu, np.tanh, None), strict=True):
             x = x @ weight + bias[:, None]  # [M, n, ...]
             x = function(x) if function else x
         size = round(x.shape[-1] ** 0.5)
@@ -125,26 +93,8 @@ class ValueAdapter(Adapter):
         return side @ np.swapaxes(side, -1, -2) / np.float32(x.shape[0])
 
 
-def _linear(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
-    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-
-
-def _normalise(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    spread = np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + np.float32(1e-5))
-    return centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"]
-
-
-def _unit(x: np.ndarray) -> np.ndarray:
-    return x / np.sqrt(np.sum(x**2, axis=-1, keepdims=True) + np.float32(1e-12))
-
-
 def _features(z_pi: np.ndarray) -> np.ndarray:
     """What the policy decoder sees of z_pi: the products z_i z_j, so z and -z are one policy."""
     rows, columns = np.triu_indices(z_pi.shape[-1])
     double = np.where(rows == columns, 1.0, 2.0)
     return (z_pi[rows] * z_pi[columns] * np.sqrt(z_pi.shape[-1] * double)).astype(np.float32)
-
-
-def _relu(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, ZERO)

@@ -8,7 +8,6 @@ makes the step a function of the physics alone (docs/decisions/0007-engines.md).
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array
+from pdvf.core.processes import cores
 from pdvf.engines.base import add_to_physics, task_outcome
 from pdvf.families.base import MjData, MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, library, model, need
@@ -85,7 +85,7 @@ class MujocoCEngine:
     @cached_property
     def _host(self) -> _Host:
         need("mujoco", "mujoco", "engine c")
-        return _Host(self.family, self.threads or len(os.sched_getaffinity(0)))
+        return _Host(self.family, self.threads or cores())
 
 
 def double_bits(x: Array) -> Array:

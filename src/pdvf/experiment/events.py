@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +44,19 @@ class Event(NamedTuple):
 
 
 Listener = Callable[[Event], None]
+
+
+def tell_all(listeners: Iterable[Listener]) -> Listener:
+    """One listener that tells them all, in their order."""
+    listeners = tuple(listeners)
+
+    def tell(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return tell
+
+
 FIELDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("run", "task", "kind", "error"), (str,)),
     **dict.fromkeys(("stage", "stages"), (int,)),

@@ -32,6 +32,7 @@ import numpy as np
 import safetensors.numpy
 from filelock import lock_descriptor
 
+from pdvf.core.processes import require_posix
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import (
     ASIDE,
@@ -350,6 +351,7 @@ def _checked(name: str) -> str:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[int]:
     """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
+    require_posix("a run's folder is written")
     path = folder / LOCK
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from pdvf.core.processes import cores, require_posix
 from pdvf.core.validation import ConfigError
 from pdvf.families import loading as targets
 from pdvf.families.env_process import (
@@ -339,6 +340,7 @@ class _Worker:
     """A process, the connection to it, and what it is at."""
 
     def __init__(self, source: bytes, origin: targets.Origin | None):
+        require_posix("a GymFamily is simulated")
         ours, theirs = socket.socketpair()
         self._lifeline, their_lifeline = socket.socketpair()
         with theirs, their_lifeline, _shared_file() as file:
@@ -398,8 +400,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may be unable to, for a while
         process.wait(5.0)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

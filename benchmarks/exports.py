@@ -1,0 +1,99 @@
+"""Exported methods in NumPy and ONNX beside JAX: largest difference of an action, size of the file, time of a step.
+
+python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...]    writes benchmarks/results/exports.json
+
+Agents have the sizes of the preset `paper` and random weights. They play whole episodes in JAX; the runtimes are given
+the same observations. Differences are shares of half an action's range, latencies medians over these steps on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pdvf.config.presets import preset
+from pdvf.deploy.export import NUMPY, export
+from pdvf.deploy.onnx_graph import export_onnx
+from pdvf.deploy.runtime import Adapter
+from pdvf.experiment.provenance import processor
+from pdvf.paper.pipeline import Problem
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "deploy")]
+from test_exports import Session, episodes, largest_difference  # noqa: E402
+
+from tiny import random_agent, relaxed  # noqa: E402
+
+FAMILIES = ("spaceship", "swimmer", "ant-wind", "ant-legs")
+METHODS = ("pd-vf", "pd-vf-plus", "ppo-all")
+
+
+def measure(family: str, method: str) -> dict[str, Any]:
+    """One row of the table."""
+    problem = Problem(preset(family, "paper"))
+    made = problem.engine.family
+    with relaxed():
+        agent = random_agent(problem, method)
+        steps = episodes(problem, agent)
+        graph = export_onnx(agent, made, {"method": method})
+    row = {"family": family, "method": method, "steps": int(steps.valid.sum())}
+    session = Session(graph, threads=1)
+    row |= _runtime("onnx", graph, steps, made.action, lambda s: session.reset(), session.act)
+    if method in NUMPY:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "model.pdvf"
+            file.write_bytes(export(agent, made, {"method": method}))
+            adapter = Adapter.load(file)
+            row |= _runtime("numpy", file.read_bytes(), steps, made.action, adapter.reset, lambda s, r: adapter.act(s))
+    return row
+
+
+def _runtime(name: str, data: bytes, steps: Any, box: Any, reset: Any, act: Any) -> dict[str, Any]:
+    seconds: list[float] = []
+
+    def timed(observation: np.ndarray, reward: float) -> np.ndarray:
+        began = time.perf_counter()
+        action = act(observation, reward)
+        seconds.append(time.perf_counter() - began)
+        return action
+
+    apart = largest_difference(steps, box, reset, timed)
+    return {
+        f"{name}_difference": float(f"{apart:.2g}"),
+        f"{name}_kilobytes": round(len(data) / 1e3),
+        f"{name}_microseconds": round(1e6 * float(np.median(seconds)), 1),
+        f"{name}_longest_microseconds": round(1e6 * float(np.max(seconds))),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "exports.json")
+    parser.add_argument("--families", nargs="+", default=FAMILIES)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    given = parser.parse_args()
+    rows = []
+    for family in given.families:
+        for method in given.methods:
+            with threadpool_limits(1):
+                rows.append(measure(family, method))
+            print(rows[-1], flush=True)
+            versions = {name: importlib.metadata.version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}
+            about = {"command": shlex.join(["python", *sys.argv]), "versions": versions, "processor": processor()}
+            found = {**about, "python": platform.python_version(), "rows": rows}
+            given.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

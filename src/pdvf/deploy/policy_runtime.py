@@ -1,0 +1,83 @@
+"""Policies without JAX that do not probe: one that sees observations alone, and one with an estimate from history."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from pdvf.deploy.model_format import Weights
+from pdvf.deploy.runtime import ONE, Adapter, Network, clip, relu, scale
+
+
+class PolicyAdapter(Adapter):
+    """One policy for all dynamics (PPOall, the best single one): there is nothing that it infers."""
+
+    def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
+        super().__init__(weights, about, hold_last_action)
+        self._actor = Network(weights, "actor.layers", np.tanh)
+
+    @property
+    def out_of_distribution(self) -> float:
+        """NaN: it cannot tell."""
+        return float("nan")
+
+    def _knows(self) -> dict[str, Any]:
+        return {}
+
+    def _begin_episode(self) -> None:
+        pass
+
+    def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
+        del previous
+        return clip(self._actor(scale(self._weights, "actor.observation", s)), -ONE, ONE)
+
+    def _rehearse(self) -> None:
+        self._decide(np.zeros(self.observation_size, np.float32), None)
+
+
+class HistoryAdapter(Adapter):
+    """A policy that sees an estimate of the context, from the last H transitions, at every step anew (RMA).
+
+    `estimate` [f] is in the units that the policy was trained with.
+    """
+
+    def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
+        super().__init__(weights, about, hold_last_action)
+        self._actor = Network(weights, "actor.layers", np.tanh)
+        self._transition = Network(weights, "estimator.each.layers", relu, 2)
+        self._together = Network(weights, "estimator.together.layers", relu, 2)
+        self._begin_episode()
+
+    @property
+    def out_of_distribution(self) -> float:
+        """NaN: it cannot tell."""
+        return float("nan")
+
+    def _knows(self) -> dict[str, Any]:
+        return {"estimate": self.estimate}
+
+    def _begin_episode(self) -> None:
+        self._rows: deque[np.ndarray] = deque(maxlen=self.about["history"])
+        self.estimate = np.full(self.about["sizes"]["feature"], np.nan, np.float32)
+
+    def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
+        if previous is not None:
+            self._rows.append(self._row(*previous, s))
+        mean = np.mean(self._rows, axis=0) if self._rows else np.zeros(self.about["sizes"]["estimator"])
+        seen = np.append(mean, bool(self._rows)).astype(np.float32)
+        self.estimate = self._together(seen)
+        beside = np.concatenate([s, self.estimate])
+        return clip(self._actor(scale(self._weights, "actor.observation", beside)), -ONE, ONE)
+
+    def _row(self, observation: np.ndarray, action: np.ndarray, following: np.ndarray) -> np.ndarray:
+        """Features [h] of a step from one observation [o] to the next with a scaled action [a]."""
+        change = scale(self._weights, "estimator.change", following - observation)
+        place = scale(self._weights, "estimator.observation", observation)
+        return relu(self._transition(np.concatenate([place, action, change])))
+
+    def _rehearse(self) -> None:
+        zeros = np.zeros(self.observation_size, np.float32)
+        self._decide(zeros, (zeros, np.zeros(self.action_size, np.float32)))
+        self._begin_episode()
