@@ -240,7 +240,7 @@ def documented(kind: type) -> dict[str, tuple[str, str, str]]:
                 said = getattr(getattr(after, "value", None), "value", "") if isinstance(after, ast.Expr) else ""
                 default = ast.unparse(line.value) if line.value else ""
                 type_name = re.sub(r"^(?:\w+\.)*Fixed\[(.*)\]$", r"\1", ast.unparse(line.annotation))
-                found[line.target.id] = type_name.replace("|", r"\|"), default, " ".join(str(said).split())
+                found[line.target.id] = type_name, default, " ".join(str(said).split())
     plain = {
         field.name: repr(field.default) for field in dataclasses.fields(kind) if type(field.default) in (int, float)
     }

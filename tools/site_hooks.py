@@ -28,7 +28,7 @@ LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 SHOWN = {".py": "python", ".json": "json", ".toml": "toml", ".cff": "yaml", "": "text"}
 """Text that is a page on the site, by the language of its highlighting."""
 REFERENCE = {
-    "families": ("Families", ("pdvf.families.custom", "pdvf.families.base")),
+    "families": ("Families", ("pdvf.families.GymFamily", "pdvf.families.MujocoModel", "pdvf.families.base")),
     "methods": ("Methods and agents", ("pdvf.methods.base",)),
     "options": ("Options", ("pdvf.config.Config", "pdvf.config.options")),
 }
@@ -86,7 +86,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def _reference_pages() -> Iterator[tuple[str, str]]:
     for name in pdvf.__all__:
-        yield name, f"# pdvf.{name}\n\n::: pdvf.{name}\n"
+        yield name, f"---\ntitle: pdvf.{name}\n---\n\n::: pdvf.{name}\n    options: {{heading_level: 1}}\n"
     for name, (title, modules) in REFERENCE.items():
         yield name, f"# {title}\n\n" + "".join(f"::: {module}\n\n" for module in modules)
     listed = "".join(f"- [{title}]({name}.md)\n" for name, title in reference_names().items())
