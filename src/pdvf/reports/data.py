@@ -24,8 +24,9 @@ from pdvf.families.circle import OnCircle
 from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import AXES
 from pdvf.reports import paper
+from pdvf.reports.embedded import Embedded, embed
 from pdvf.reports.statistics import Estimate, Summary, summarise
-from pdvf.reports.style import rank
+from pdvf.reports.style import look, rank
 
 PHASES = {
     "policies": "reinforcement learning",
@@ -67,7 +68,13 @@ class Run:
     @cached_property
     def numbers(self) -> np.ndarray:
         """Numbers [E] of all environments, those for training first."""
-        return self.evaluation["environments"].astype(int)
+        if self.has("environments"):
+            return self.evaluation["environments"].astype(int)
+        return np.array([number for split in ("train", "test") for number in self._played(split)])
+
+    def _played(self, split: str) -> list[int]:
+        """Numbers of the environments of a split in which any method played."""
+        return sorted({number for group in self.select(split) for number in group.environments})
 
     @cached_property
     def made(self) -> Family | None:
@@ -98,10 +105,15 @@ class Run:
         """The family's own name, which is not how it was named on the command line if it is the user's."""
         return self.family if self.made is None else self.made.name
 
+    def label(self, method: str) -> str:
+        """A method's name; the mark of those that are not in the paper stands where the paper has the family."""
+        return look(method).label if self.in_paper else look(method).label.rstrip("*")
+
     @cached_property
     def is_test(self) -> np.ndarray:
         """Whether each environment [E] is for testing."""
-        return np.arange(len(self.numbers)) >= int(self.evaluation["train_count"])
+        count = self.evaluation["train_count"] if self.has("train_count") else len(self._played("train"))
+        return np.arange(len(self.numbers)) >= int(count)
 
     def select(self, split: str, protocol: str | None = None) -> list[Group]:
         """Groups of a split, the honest ones of a method before the others."""
@@ -131,6 +143,11 @@ class Run:
         bars = paper.test_returns(self.family).get(group.method, {})
         known = [bars[number].mean for number in group.environments if number in bars]
         return float(np.mean(known)) if len(known) == len(group.environments) else None
+
+    @cached_property
+    def embedded(self) -> Embedded:
+        """The embeddings of trajectories in a plane; for a run that has them."""
+        return embed(self.evaluation)
 
     def has(self, *arrays: str) -> bool:
         """Whether the evaluation has these arrays, and anything in them."""
@@ -228,9 +245,9 @@ def _read_environment(store: RunStore) -> dict[str, Any]:
 
 
 def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
-    """The arrays of the artefact `evaluation`, verified."""
+    """The arrays of the artefact `evaluation`, verified; none where only some methods were compared."""
     if not store.has("evaluation"):
-        raise _evaluate_first(store, "artefact 'evaluation'")
+        return {}
     arrays = store.load_arrays("evaluation")
     where = f"artefact 'evaluation' in {store.folder}"
     try:
@@ -253,7 +270,7 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
     """The groups of returns.csv: test before training, methods in the order of `METHODS`, honest before peek."""
     path = store.folder / "returns.csv"
     if not path.exists():
-        raise _evaluate_first(store, "returns.csv")
+        raise RunError(f"returns.csv is not in {store.folder}: run `pdvf evaluate {store.folder}` first")
     anew = f"delete it and run `pdvf evaluate {store.folder}` again"
     try:
         reader = csv.DictReader(io.StringIO(read_file(path).decode(), newline=""))
@@ -298,7 +315,3 @@ def _cells(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str, str], Cell
             raise ValueError(f"line {line}: environment, seed and episode {at} are there twice")
         cell[at] = value
     return cells
-
-
-def _evaluate_first(store: RunStore, what: str) -> RunError:
-    return RunError(f"{what} is not in {store.folder}: run `pdvf evaluate {store.folder}` first")

@@ -29,24 +29,9 @@ class Entry(NamedTuple):
         return page.caption(self.name, run)
 
 
-FEW = ("test_returns", "train_returns")
-MANY = ("test_baselines", "test_ablations", "train_baselines", "train_ablations")
-"""Figures for a run of few methods, and those that take their place in a comparison."""
 ENTRIES = (
-    Entry("methods", "All methods", bars.methods),
-    *(
-        Entry(
-            f"{split}_{name}",
-            f"{name.capitalize()} in the {words} environments",
-            partial(bars.by_environment, split=split, choose=choose, many=many),
-        )
-        for split, words in (("test", "test"), ("train", "training"))
-        for name, choose, many in (
-            ("returns", bars.everything, False),
-            ("baselines", bars.baselines, True),
-            ("ablations", bars.ablations, True),
-        )
-    ),
+    Entry("test_returns", "Returns in the test environments", partial(bars.by_environment, split="test")),
+    Entry("train_returns", "Returns in the training environments", partial(bars.by_environment, split="train")),
     Entry("paths", "Paths in the test environments", figures.paths),
     Entry("strips", "Adapted agents in the test environments", films.strips),
     Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings),
@@ -79,8 +64,7 @@ def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Pat
         file = f"figures/{entry.name}.png"
         if figure is None:
             (store.folder / file).unlink(missing_ok=True)  # of an earlier report
-            elsewhere = (*(FEW if bars.is_comparison(run) else MANY), "strips", "paths")
-            if entry.name not in elsewhere or (entry.name == "paths" and isinstance(run.made, DrawnFamily)):
+            if entry.name not in ("strips", "paths") or (entry.name == "paths" and isinstance(run.made, DrawnFamily)):
                 absent.append(entry.title)
             continue
         data = png(figure)

@@ -44,10 +44,6 @@ METHODS = {
     "pd-vf-plus": Look("PD-VF-plus*", "#003f73"),
 }
 """The paper's methods in the order of every table, then ours (*); Okabe and Ito's colours and Tol's."""
-BASELINES = ("pd-vf", "ppo-env", "rl2", "maml", "ppo-dyn", "ppo-all")
-"""Figure 4, and those that the paper does not have."""
-ABLATIONS = ("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn")
-"""Figure 5."""
 
 
 def look(method: str) -> Look:
