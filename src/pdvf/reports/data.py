@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -59,6 +59,7 @@ class Run:
     evaluation: Mapping[str, np.ndarray]
     manifests: Mapping[str, Mapping[str, Any]]  # of every artefact, by name
     steps: Mapping[str, int] = field(default_factory=dict)  # of all environments that each method learned in
+    watched: Sequence[Any] = ()  # episodes with pictures: `films.Watched`
 
     @property
     def family(self) -> str:

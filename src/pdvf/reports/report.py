@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -55,12 +56,12 @@ def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Pat
     run = read_run(store, steps)
     shown: list[page.Shown] = []
     absent: list[str] = []
+    try:
+        run = replace(run, watched=films.watch(store, run))
+    except ConfigError as error:  # no OpenGL, a fault of an environment: a report without pictures is better than none
+        absent.append(f"Films ({error})")
     for entry in ENTRIES:
-        try:
-            figure = entry.draw(run)
-        except ConfigError as error:  # no OpenGL: a report without pictures is better than none
-            figure = None
-            absent.append(f"{entry.title} ({error})")
+        figure = entry.draw(run)
         file = f"figures/{entry.name}.png"
         if figure is None:
             (store.folder / file).unlink(missing_ok=True)  # of an earlier report
@@ -70,9 +71,9 @@ def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Pat
         data = png(figure)
         store.write_bytes(file, data)
         shown.append(page.Shown(entry.name, entry.title, data, entry.caption(run)))
-    moving = films.films(run) if any(figure.name == "strips" for figure in shown) else []
+    moving = films.films(run.watched)
     for film in moving:
-        store.write_bytes(f"figures/film-{film.environment}.gif", film.gif)
+        store.write_bytes(f"figures/film-{film.environment}.{film.kind}", film.data)
     store.write_text("summary.csv", tables.summary(run))
     store.write_text("report.html", page.render(run, shown, absent, moving))
     return store.folder / "report.html"
