@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pdvf import __version__
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
-from pdvf.reports import bars, paper, report, tables, write_report
+from pdvf.reports import bars, figures, paper, report, tables, write_report
 from pdvf.reports.data import read_run
 from pdvf.reports.page import PIXELS_PER_INCH, SMALLEST_LETTERS, render
 from pdvf.reports.statistics import difference, probability_of_improvement, summarise
@@ -151,19 +152,13 @@ def test_a_point_says_what_it_is(finished):
     assert text.count(f"environment {environment}, policy of {policy}, return {returned:.3f}") == 2  # z_d and z_pi
 
 
-def test_a_run_of_some_methods_alone(store):
-    """What `pdvf compare --methods` leaves: returns, and no phases but those that they need."""
+def test_a_run_without_ours(store):
+    """What `pdvf compare --methods nn` leaves of the words and columns that speak of PD-VF."""
     rows = (store.folder / "returns.csv").read_text().splitlines()
     store.write_text("returns.csv", "\n".join([rows[0], *(row for row in rows if ",nn," in row)]) + "\n")
-    for name in ("evaluation", "dynamics", "policy", "adapter"):
-        store.remove(name)
     text = plain(write_report(store).read_text(encoding="utf-8"))
-    assert text.count("Spaceship") > 0
-    assert "PD-VF on" not in text
-    assert "What was done" not in text
-    assert "minus it" not in text
-    assert "peek" not in text
-    assert {file.stem for file in (store.folder / "figures").iterdir()} >= {"test_returns", "train_returns"}
+    assert "Spaceship" in text
+    assert not [words for words in ("PD-VF on", "minus it", "peek") if words in text]
 
 
 def test_numbers_on_the_page_are_those_of_the_run(finished):
@@ -228,6 +223,35 @@ def test_before_evaluation(store):
     with pytest.raises(RunError, match=r"run `pdvf evaluate .*run` first"):
         write_report(store)
     assert not (store.folder / "report.html").exists()
+
+
+def test_without_evaluation(store):
+    """A comparison of methods that need no phase of PD-VF."""
+    shutil.rmtree(store.folder / "artefacts")
+    path = store.folder / "returns.csv"
+    path.write_text(path.read_text().replace("pd-vf", "pd-vf-plus"))
+    write_report(store, {"pd-vf-plus": 77})
+    said = plain(page(store))
+    assert "15 training and 5 test environments" in said
+    assert " 77 " in said
+    assert "value function W" not in said
+    assert "Not shown, since the run has no data for it: Paths in the test environments; Embeddings" in said
+    drawn = {path.stem for path in (store.folder / "figures").glob("*.png")}
+    assert drawn == {"test_returns", "train_returns"}
+
+
+def test_curves_of_the_upper_bound(store):
+    """Since PPOenv's policies are a task of their own, their curves are in an artefact of their own."""
+    every = read_run(store).curves()
+    assert every is not None
+    split = {"policies": every[:15], "upper_bound": every[15:]}
+    for name, rows in split.items():
+        store.save(name, {"x": np.zeros(1)}, info={"history": [{"curve": rows[:, :60]}, {"curve": rows[:, 60:]}]})
+    np.testing.assert_array_equal(read_run(store).curves(), every)
+    assert figures.learning_curves(read_run(store)) is not None
+    store.remove("upper_bound")
+    np.testing.assert_array_equal(read_run(store).curves(), every[:15])
+    assert figures.learning_curves(read_run(store)) is not None
 
 
 def test_altered_evaluation(store):

@@ -33,6 +33,7 @@ PHASES = {
     "trajectories": "collection",
     "dynamics": "self-supervised learning",
     "adapter": "supervised learning",
+    "upper_bound": "reinforcement learning of PPOenv",
     "evaluation": "evaluation",
 }
 """The artefact in whose manifest each phase's metrics and seconds are found."""
@@ -71,11 +72,7 @@ class Run:
         """Numbers [E] of all environments, those for training first."""
         if self.has("environments"):
             return self.evaluation["environments"].astype(int)
-        return np.array([number for split in ("train", "test") for number in self._played(split)])
-
-    def _played(self, split: str) -> list[int]:
-        """Numbers of the environments of a split in which any method played."""
-        return sorted({number for group in self.select(split) for number in group.environments})
+        return np.array([*self._played("train"), *self._played("test")])
 
     @cached_property
     def made(self) -> Family | None:
@@ -113,8 +110,11 @@ class Run:
     @cached_property
     def is_test(self) -> np.ndarray:
         """Whether each environment [E] is for testing."""
-        count = self.evaluation["train_count"] if self.has("train_count") else len(self._played("train"))
-        return np.arange(len(self.numbers)) >= int(count)
+        train = int(self.evaluation["train_count"]) if self.has("train_count") else len(self._played("train"))
+        return np.arange(len(self.numbers)) >= train
+
+    def _played(self, split: str) -> list[int]:
+        return sorted({number for group in self.select(split) for number in group.environments})
 
     def select(self, split: str, protocol: str | None = None) -> list[Group]:
         """Groups of a split, the honest ones of a method before the others."""
@@ -175,10 +175,19 @@ class Run:
         return list(info.get("history") or [])
 
     def curves(self) -> np.ndarray | None:
-        """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended."""
-        parts = [_numbers("policies", "curve", s["curve"]) for s in self.stages("policies") if "curve" in s]
+        """Mean episode return [E, updates] while the policies were trained, NaN where no episode ended.
+
+        E are the training environments, or all of them where PPOenv's policies were trained for as long.
+        """
+        train, test = self._curves("policies"), self._curves("upper_bound")
+        if train is None or test is None or train.shape[1] != test.shape[1]:
+            return train
+        return np.concatenate([train, test])
+
+    def _curves(self, artefact: str) -> np.ndarray | None:
+        parts = [_numbers(artefact, "curve", s["curve"]) for s in self.stages(artefact) if "curve" in s]
         if any(part.ndim != 2 or len(part) != len(parts[0]) for part in parts):
-            raise _odd_history("policies", "curve", "no row for each environment")
+            raise _odd_history(artefact, "curve", "no row for each environment")
         return np.concatenate(parts, axis=1) if sum(part.size for part in parts) else None
 
     def seconds(self) -> dict[str, float]:
@@ -246,7 +255,7 @@ def _read_environment(store: RunStore) -> dict[str, Any]:
 
 
 def read_evaluation(store: RunStore) -> dict[str, np.ndarray]:
-    """The arrays of the artefact `evaluation`, verified; none where only some methods were compared."""
+    """The arrays of the artefact `evaluation`, verified; none where it is not there, as in a run without PD-VF."""
     if not store.has("evaluation"):
         return {}
     arrays = store.load_arrays("evaluation")
@@ -271,7 +280,7 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
     """The groups of returns.csv: test before training, methods in the order of `METHODS`, honest before peek."""
     path = store.folder / "returns.csv"
     if not path.exists():
-        raise RunError(f"returns.csv is not in {store.folder}: run `pdvf evaluate {store.folder}` first")
+        raise _evaluate_first(store, "returns.csv")
     anew = f"delete it and run `pdvf evaluate {store.folder}` again"
     try:
         reader = csv.DictReader(io.StringIO(read_file(path).decode(), newline=""))
@@ -316,3 +325,7 @@ def _cells(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str, str], Cell
             raise ValueError(f"line {line}: environment, seed and episode {at} are there twice")
         cell[at] = value
     return cells
+
+
+def _evaluate_first(store: RunStore, what: str) -> RunError:
+    return RunError(f"{what} is not in {store.folder}: run `pdvf evaluate {store.folder}` first")

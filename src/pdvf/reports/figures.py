@@ -156,8 +156,9 @@ def paths(run: Run) -> Figure | None:
 def learning_curves(run: Run) -> Figure | None:
     """Episode return of the policies of each environment while PPO trains them."""
     curves = run.curves()
-    if curves is None or len(curves) != len(run.numbers):
+    if curves is None or len(curves) not in (len(run.numbers), np.sum(~run.is_test)):
         return None
+    is_test = run.is_test[: len(curves)]
     updates = curves.shape[1]
     size = math.ceil(updates / CURVE_POINTS)
     bins = [np.arange(first, min(first + size, updates)) for first in range(0, updates, size)]
@@ -167,10 +168,12 @@ def learning_curves(run: Run) -> Figure | None:
     figure = make_figure(11, 4.8)
     axes = figure.add_subplot()
     unit, name = (1e6, "million") if steps[-1] >= 1e6 else (1e3, "thousand")
-    for chosen, colour in ((~run.is_test, TRAIN), (run.is_test, TEST)):
+    for chosen, colour in ((~is_test, TRAIN), (is_test, TEST)):
         for curve in smooth[chosen]:
             axes.plot(steps / unit, curve, color=colour, linewidth=0.9, alpha=0.28)
-    for chosen, colour, which in ((~run.is_test, TRAIN, "training"), (run.is_test, TEST, "test")):
+    for chosen, colour, which in ((~is_test, TRAIN, "training"), (is_test, TEST, "test")):
+        if not chosen.any():
+            continue
         label = f"mean of {int(chosen.sum())} {which} environments"
         axes.plot(steps / unit, _nanmean(smooth[chosen], axis=0), color=colour, linewidth=2.8, label=label)
     tidy(axes, "", f"environment steps of each policy ({name})", "episode return")

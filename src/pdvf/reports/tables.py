@@ -230,8 +230,8 @@ def _percent(chance: Estimate) -> str:
 
 def _context(run: Run, number: int) -> str:
     """The context of an environment, as small print."""
-    at = np.flatnonzero(run.numbers == number)
-    if not run.has("contexts") or not at.size:
+    at = np.flatnonzero(run.numbers == number) if run.has("contexts") else np.zeros(0)
+    if not at.size:
         return ""
     context = run.evaluation["contexts"][at[0]]
     names = run.context_names if len(run.context_names) == len(context) > 1 else ("",) * len(context)
