@@ -46,8 +46,9 @@ def store(tmp_path) -> RunStore:
 
 @pytest.fixture
 def no_tsne(monkeypatch) -> None:
-    """For tests of something else: t-SNE is what takes time."""
+    """For tests of something else: t-SNE and films are what takes time."""
     monkeypatch.setattr("pdvf.reports.embedded.plane", lambda points: np.asarray(points)[:, :2])
+    monkeypatch.setattr("pdvf.reports.films.watch", lambda store, run: [])
 
 
 def page(store: RunStore) -> str:
@@ -94,14 +95,16 @@ def test_page_is_well_formed_and_needs_no_network(finished):
     checker.feed(page(finished))
     assert not checker.open
     assert not checker.tags & {"script", "link", "iframe"}
-    assert len(checker.addresses) == len(NAMES) - 1  # embeddings are an SVG
-    assert all(address.startswith("data:image/png;base64,") for address in checker.addresses)
+    kinds = [address.partition(";base64,")[0] for address in checker.addresses]
+    assert kinds.count("data:image/png") == len(NAMES) - 1  # embeddings are an SVG
+    assert set(kinds) - {"data:image/png"} in ({"data:video/mp4"}, {"data:image/gif"})
+    assert len(kinds) - kinds.count("data:image/png") == 5  # films of the test environments
     assert not re.search(r"https?://|@import|url\(", page(finished))
 
 
 def test_every_figure_is_there_twice_and_no_blank(finished):
     inlined = [base64.b64decode(found) for found in re.findall(r"base64,([^\"]+)\"", page(finished))]
-    files = sorted((finished.folder / "figures").iterdir())
+    files = sorted((finished.folder / "figures").glob("*.png"))
     assert [file.stem for file in files] == sorted(NAMES)
     for file in files:
         data = file.read_bytes()
