@@ -125,7 +125,7 @@ def test_all_phases(family, made_up, tmp_path):
         EXECUTORS["serial"](plan(store, problem, phases=(*PHASES, "returns")), ignore)
         trajectories = store.load("trajectories", shapes["trajectories"])
         evaluation = store.load("evaluation", shapes["evaluation"])
-            page = write_report(store).read_text()
+        page = write_report(store).read_text()
     assert f"PD-VF on {family.capitalize()}" in page
     assert "paths in the test" not in page  # those are Spaceship's
     if family in MUJOCO and "cannot draw without a screen" not in page:
