@@ -6,11 +6,12 @@ BIN := .venv/bin
 PIP := --quiet --disable-pip-version-check --no-compile
 
 MINUTES ?= 30
-.PHONY: help setup demo test test-slow check bench campaign clean
+.PHONY: help setup demo test test-slow check docs docs-serve bench campaign clean
 help:
 	@echo "make demo [SEED=n]  train PD-VF on Spaceship and open-ready report in $(RUN)"
 	@echo "make test           unit tests (test-slow: the long ones too)"
 	@echo "make check          ruff, pyright, import directions"
+	@echo "make docs           the documentation site in build/site, every link checked; make docs-serve shows it"
 	@echo "make campaign [MINUTES=30]  kills, broken files, hostile folders and environments; one table"
 	@echo "make bench          throughput and latency beside a peer, in benchmarks/results/cpu.json"
 
@@ -21,9 +22,19 @@ help:
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/python -m pip install $(PIP) --editable '.[dev]'
 	@touch $@
-.venv/.installed-bench: .venv/.installed
+.venv/.installed-docs: .venv/.installed-docs
+	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python tools/check_site.py build/site
+
+docs-serve: .venv/.installed-docs
+	$(BIN)/mkdocs serve
+
+bench: .venv/.installed
 	$(BIN)/python -m pip install $(PIP) torch==2.13.0
 	$(BIN)/python -m pip install $(PIP) --editable '.[bench]'
+	@touch $@
+.venv/.installed-docs: .venv/.installed
+	$(BIN)/python -m pip install $(PIP) --editable '.[docs]'
 	@touch $@
 
 setup: .venv/.installed-dev

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,16 +119,18 @@ def test_all_phases(family, made_up, tmp_path):
         EXECUTORS["serial"](plan(store, problem, phases=(*PHASES, "returns")), ignore)
         trajectories = store.load("trajectories", artefact_shapes(problem)["trajectories"])
         evaluation = store.load_arrays("evaluation")
-    page = write_report(store).read_text()
+        page = write_report(store).read_text()
     assert f"PD-VF on {family.capitalize()}" in page
     assert "paths in the test" not in page  # those are Spaceship's
     if family in MUJOCO and "cannot draw without a screen" not in page:
         numbers = problem.engine.family.test(0).numbers
-        films = [store.folder / "figures" / f"film-{number}.gif" for number in numbers]
+        films = sorted((store.folder / "figures").glob("film-*"))
+        assert [film.stem for film in films] == [f"film-{number}" for number in sorted(numbers)]
         for film in films:
-            with Image.open(film) as opened:
-                assert getattr(opened, "n_frames", 1) > 1
-        assert page.count("data:image/gif") == len(numbers)
+            if film.suffix == ".gif":  # PyAV is not installed
+                with Image.open(film) as opened:
+                    assert getattr(opened, "n_frames", 1) > 1
+            assert base64.b64encode(film.read_bytes()).decode() in page
         assert (store.folder / "figures" / "strips.png").is_file()
     environments = len(problem.everywhere)
     assert trajectories.observation.shape[3] == 6

@@ -11,13 +11,22 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is one of
     early ends in FOLDER    episodes that ended almost at once, counted in FOLDER/returns.csv
     FILE.csv, FILE.json     a whole CSV file, or a list of benchmarks
     KEY in FILE.json ...    the numbers below KEY, one column a file; lists are averaged
+    method NAME             a method of `pdvf.methods.METHODS`: how to run it, what it needs, where its code is
+    returns of NAME         its mean returns in all four domains
+    fields of MODULE:CLASS  the fields of a dataclass with their types, defaults and docstrings
+    options GROUP.NAME ...  options of a run: what they are, with their defaults
+    extras                  what `pip install 'pdvf[EXTRA]'` adds, as pyproject.toml says
 
 With --check nothing is written, and the exit status is 1 where a page is stale.
 """
 
 from __future__ import annotations
 
+import ast
 import csv
+import dataclasses
+import importlib
+import inspect
 import json
 import re
 import sys
@@ -27,6 +36,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pdvf.config import Config
+from pdvf.methods import METHODS
 from pdvf.reports.style import look, rank
 from pdvf.reports.tables import Table
 
@@ -188,11 +199,95 @@ def columns(key: str, paths: Sequence[str]) -> str:
     return grid(["", *heads], [[n, *(text(each[n]) if n in each else "" for each in found)] for n in names])
 
 
+def method(name: str) -> str:
+    """How a method is run, what it needs, and where it is."""
+    found = METHODS[name]
+    needs = ", ".join(f"`{needed}`" for needed in found.needs) or "nothing: it is trained from scratch"
+    file = Path(inspect.getfile(found.train)).relative_to(ROOT / "src")
+    rows = {
+        "run it": f"`pdvf compare FAMILY --out RUN --methods {name}`",
+        "artefacts it needs": needs,
+        "told the hidden context": "yes, so it is a bound and no competitor" if found.privileged else "no",
+        "in the paper": "no" if look(name).label.endswith("*") else "yes",
+        "code": f"[{file}]({'../../src' / file})",
+    }
+    return grid([f"`{name}`", found.text], rows.items()).replace("---:", "---")
+
+
+def returns_of(name: str) -> str:
+    """The mean returns of a method in every domain."""
+    rows = []
+    for domain, folder in DOMAINS.items():
+        test, train = honest(folder), honest(folder, "train")
+        if name in test:
+            scale, line = scale_of(test), test[name]
+            apart = estimate(line, f"{OURS}_minus_it", scale)
+            place = 1 + sum(float(other["mean"]) > float(line["mean"]) for other in test.values())
+            place_text = f"{place} of {len(test)}"
+            mean = estimate(line, "mean", scale)
+            rows.append([domain, mean, text(float(train[name]["mean"]), scale), place_text, apart])
+    head = ["", "test", "training", "place", f"{look(OURS).label} minus it"]
+    return Table(head, rows).without_empty_columns().markdown()
+
+
+def documented(kind: type) -> dict[str, tuple[str, str, str]]:
+    """Type, default and docstring of each field of a dataclass, as its source has them."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        body = ast.parse(inspect.getsource(base)).body[0].body if base.__module__.startswith("pdvf") else []
+        for line, after in zip(body, [*body[1:], None], strict=True):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                said = getattr(getattr(after, "value", None), "value", "") if isinstance(after, ast.Expr) else ""
+                default = ast.unparse(line.value) if line.value else ""
+                type_name = re.sub(r"^(?:\w+\.)*Fixed\[(.*)\]$", r"\1", ast.unparse(line.annotation))
+                found[line.target.id] = type_name, default, " ".join(str(said).split())
+    plain = {
+        field.name: repr(field.default) for field in dataclasses.fields(kind) if type(field.default) in (int, float)
+    }
+    return {
+        f.name: (found[f.name][0], plain.get(f.name, found[f.name][1]), found[f.name][2])
+        for f in dataclasses.fields(kind)
+    }
+
+
+def fields(where: str) -> str:
+    """Every field of a dataclass."""
+    module, _, name = where.partition(":")
+    found = documented(getattr(importlib.import_module(module), name))
+    rows = [
+        [f"`{field}`", f"`{kind}`", f"`{value}`" if value else "needed", said]
+        for field, (kind, value, said) in found.items()
+    ]
+    return grid(["field", "type", "default", "what it is"], rows).replace("---:", "---")
+
+
+def options(names: str) -> str:
+    """Options of a run by dotted name, with the defaults of `pdvf.config`; presets set some of them."""
+    groups, rows = {field.name: field.default_factory for field in dataclasses.fields(Config)}, []
+    for name in names.split():
+        group, _, option = name.partition(".")
+        _, value, said = documented(groups[group])[option]
+        rows.append([f"`{name}`", f"`{value}`", said])
+    return grid(["option", "default", "what it is"], rows).replace("---:", "---")
+
+
+def extras() -> str:
+    """The optional dependencies, and what they are for: the comment at the end of each line."""
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = lines.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    found = re.findall(r"^(\w+) = \[(.*)\]  # (.+)$", section, re.MULTILINE)
+    rows = [[f"`{name}`", what, ", ".join(f"`{x}`" for x in re.findall(r'"([^"]+)"', of))] for name, of, what in found]
+    return grid(["extra", "for", "installs"], rows).replace("---:", "---")
+
+
 def table(name: str) -> str:
     """The table of this name."""
     what, within, rest = name.partition(" in ")
-    if name in ("small", "times"):
-        return {"small": small, "times": times}[name]()
+    for kind, make in {"method ": method, "returns of ": returns_of, "fields of ": fields, "options ": options}.items():
+        if name.startswith(kind):
+            return make(name.removeprefix(kind))
+    if name in ("small", "times", "extras"):
+        return {"small": small, "times": times, "extras": extras}[name]()
     if within:
         return {"early ends": early_ends, "means": lambda x: means(x.split())}.get(
             what, lambda x: columns(what, x.split())

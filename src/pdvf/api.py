@@ -68,7 +68,7 @@ def train(
     Returns:
         The trained run.
 
-    Example:
+    Examples:
         >>> run = pdvf.train("spaceship", preset="smoke", out="runs/smoke")
         >>> run.evaluate()["pd-vf"]
     """

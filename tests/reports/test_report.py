@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,12 +22,13 @@ from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
 from pdvf.reports import bars, figures, paper, report, tables, write_report
 from pdvf.reports.data import read_run
-from pdvf.reports.page import render
-from pdvf.reports.statistics import difference, probability_of_improvement
-from pdvf.reports.style import METHODS, circle_colours, png
+from pdvf.reports.page import PIXELS_PER_INCH, SMALLEST_LETTERS, render
+from pdvf.reports.statistics import difference, probability_of_improvement, summarise
+from pdvf.reports.style import METHODS, SMALL, circle_colours, png
 
-NAMES = [entry.name for entry in report.ENTRIES if entry.name not in (*report.MANY, "strips")]
-VOID = {"meta", "img", "br"}
+NAMES = [entry.name for entry in report.ENTRIES if entry.name != "strips"]
+VOID = {"meta", "img", "br", "input"}
+STYLE = (Path(report.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
 EMPTY = dict.fromkeys(("value_actual", "value_predicted"), np.zeros(0, np.float32))
 
 
@@ -44,8 +46,9 @@ def store(tmp_path) -> RunStore:
 
 @pytest.fixture
 def no_tsne(monkeypatch) -> None:
-    """For tests of something else: t-SNE is what takes time."""
-    monkeypatch.setattr("pdvf.reports.figures._plane", lambda points: np.asarray(points)[:, :2])
+    """For tests of something else: t-SNE and films are what takes time."""
+    monkeypatch.setattr("pdvf.reports.embedded.plane", lambda points: np.asarray(points)[:, :2])
+    monkeypatch.setattr("pdvf.reports.films.watch", lambda store, run: [])
 
 
 def page(store: RunStore) -> str:
@@ -70,12 +73,18 @@ class Checker(HTMLParser):
         self.open: list[str] = []
         self.addresses: list[str] = []
         self.tags: set[str] = set()
+        self.pictures: list[dict[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
+        if tag == "img":
+            self.pictures.append(dict(attrs))
         if tag not in VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)  # of an SVG
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -86,20 +95,73 @@ def test_page_is_well_formed_and_needs_no_network(finished):
     checker.feed(page(finished))
     assert not checker.open
     assert not checker.tags & {"script", "link", "iframe"}
-    assert len(checker.addresses) == len(NAMES)
-    assert all(address.startswith("data:image/png;base64,") for address in checker.addresses)
+    kinds = [address.partition(";base64,")[0] for address in checker.addresses]
+    assert kinds.count("data:image/png") == len(NAMES) - 1  # embeddings are an SVG
+    assert set(kinds) - {"data:image/png"} in ({"data:video/mp4"}, {"data:image/gif"})
+    assert len(kinds) - kinds.count("data:image/png") == 5  # films of the test environments
     assert not re.search(r"https?://|@import|url\(", page(finished))
 
 
 def test_every_figure_is_there_twice_and_no_blank(finished):
     inlined = [base64.b64decode(found) for found in re.findall(r"base64,([^\"]+)\"", page(finished))]
-    files = sorted((finished.folder / "figures").iterdir())
+    files = sorted((finished.folder / "figures").glob("*.png"))
     assert [file.stem for file in files] == sorted(NAMES)
     for file in files:
         data = file.read_bytes()
         assert data.startswith(b"\x89PNG")
         assert len(data) > 15_000
-        assert data in inlined
+        assert data in inlined or file.stem == "embeddings"
+
+
+def test_every_picture_has_words_and_letters_that_can_be_read(finished):
+    checker = Checker()
+    checker.feed(page(finished))
+    for picture in checker.pictures:
+        assert picture["alt"]
+        width, least = (float(x) for x in re.findall(r"width:(\d+)px", picture["style"] or ""))
+        assert SMALL / 72 * PIXELS_PER_INCH * least / width >= SMALLEST_LETTERS >= 9
+    sizes = [float(x) * 16 for x in re.findall(r"font(?:-size)?: ([\d.]+)r?em", STYLE)]
+    sizes += [float(x) for x in re.findall(r"font(?:-size)?: ([\d.]+)px", STYLE)]
+    assert len(sizes) > 8
+    assert min(sizes) * 0.82 >= 9  # small print is so much smaller than what is around it
+    assert "small { color: var(--muted); font-weight: 400; font-size: 0.82em; }" in STYLE
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_words_stand_out_from_the_page(theme):
+    colours = dict(re.findall(r"--(\w+): (#\w{6});", re.findall(r":root \{(.*?)\}", STYLE)[theme]))
+
+    def light(name: str) -> float:
+        parts = [int(colours[name][i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    for words, ground in (("ink", "page"), ("muted", "page"), ("accent", "page"), ("ink", "tint")):
+        bright, dim = sorted((light(words), light(ground)), reverse=True)
+        assert (bright + 0.05) / (dim + 0.05) >= 4.5, (words, ground)
+
+
+def test_tables_and_pictures_scroll_in_their_box(finished):
+    assert page(finished).count("<table") == page(finished).count('<div class="wide"><table') > 2
+    assert re.search(r"^\.wide \{ overflow-x: auto;", STYLE, re.MULTILINE)
+    assert re.search(r"^\.card \{.* overflow-x: auto;", STYLE, re.MULTILINE)
+
+
+def test_a_point_says_what_it_is(finished):
+    run = read_run(finished)
+    text = plain(page(finished))
+    policy, environment = (int(run.evaluation[f"tsne_{name}"][30]) for name in ("policy", "environment"))
+    returned = run.evaluation["transfer"][policy - 1, 0, environment - 1]
+    assert text.count(f"environment {environment}, policy of {policy}, return {returned:.3f}") == 2  # z_d and z_pi
+
+
+def test_a_run_without_ours(store):
+    """What `pdvf compare --methods nn` leaves of the words and columns that speak of PD-VF."""
+    rows = (store.folder / "returns.csv").read_text().splitlines()
+    store.write_text("returns.csv", "\n".join([rows[0], *(row for row in rows if ",nn," in row)]) + "\n")
+    text = plain(write_report(store).read_text(encoding="utf-8"))
+    assert "Spaceship" in text
+    assert not [words for words in ("PD-VF on", "minus it", "peek") if words in text]
 
 
 def test_numbers_on_the_page_are_those_of_the_run(finished):
@@ -178,7 +240,7 @@ def test_without_evaluation(store):
     assert "value function W" not in said
     assert "Not shown, since the run has no data for it: Paths in the test environments; Embeddings" in said
     drawn = {path.stem for path in (store.folder / "figures").glob("*.png")}
-    assert drawn == {"methods", "test_returns", "train_returns"}
+    assert drawn == {"test_returns", "train_returns"}
 
 
 def test_curves_of_the_upper_bound(store):
@@ -236,7 +298,6 @@ def test_what_is_absent_is_left_out_and_named(store):
     (store.folder / "environment.json").unlink()
     write_report(store)
     assert sorted(file.stem for file in (store.folder / "figures").iterdir()) == [
-        "methods",
         "test_returns",
         "train_returns",
     ]
@@ -244,7 +305,7 @@ def test_what_is_absent_is_left_out_and_named(store):
     assert "Not shown, since the run has no data for it" in text
     for entry in report.ENTRIES:
         assert (entry.title in text.split("Not shown", 1)[1]) == (
-            entry.name not in ("methods", *report.FEW, *report.MANY, "strips")
+            entry.name not in ("test_returns", "train_returns", "strips")
         )
 
 
@@ -264,9 +325,6 @@ def test_every_method_and_another_family(tmp_path, no_tsne):
 def test_comparison_has_the_papers_figures_and_its_numbers(tmp_path, no_tsne):
     store = make_run(tmp_path / "run", tuple(LEVEL), seeds=2, episodes=2)
     text = plain(write_report(store).read_text(encoding="utf-8"))
-    found = {file.stem for file in (store.folder / "figures").iterdir()}
-    assert set(report.MANY) <= found
-    assert not set(report.FEW) & found
     # As in the notes on the paper, to a unit of the last digit.
     notes = {"ppo-env": 0.903, "rl2": 0.915, "maml": 0.767, "ppo-dyn": 0.314, "ppo-all": 0.468, "kmeans": 0.744}
     for method, mean in (notes | {"no-agg-policy": 0.204, "no-agg-value": 0.052}).items():
@@ -283,24 +341,24 @@ def test_comparison_has_the_papers_figures_and_its_numbers(tmp_path, no_tsne):
     assert "not in the paper" in text
 
 
-def test_figures_4_and_5_share_the_methods_out(tmp_path):
+def test_all_methods_are_in_one_picture_the_best_first(tmp_path):
     run = read_run(make_run(tmp_path / "run", (*LEVEL,), seeds=1, episodes=1))
-    four = [group.method for group in bars.baselines(run, "test")]
-    five = [group.method for group in bars.ablations(run, "test")]
-    assert four == [
-        "pd-vf",
-        "ppo-env",
-        "rl2",
-        "maml",
-        "ppo-dyn",
-        "ppo-all",
-        "oracle",
-        "rma",
-        "best-single",
-        "pd-vf-plus",
-    ]
-    assert sorted(five) == sorted(("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn"))
-    assert set(four) | set(five) == set(METHODS)
+    drawn = tables.bars(run)
+    means = {run.label(g.method): g.summary.mean.value for g in run.select("test", "honest")}
+    assert [bar.label for bar in drawn] == sorted(means, key=lambda label: -means[label])
+    assert len(drawn) == len(METHODS)
+    longest = max(means.values())
+    for bar in drawn:
+        assert bar.begin == 0
+        assert bar.width == pytest.approx(100 * means[bar.label] / longest, abs=2)
+
+
+def test_bars_of_negative_returns_end_at_zero(store):
+    run = read_run(store)
+    groups = tuple(g._replace(returns=g.returns - 2, summary=summarise(g.returns - 2)) for g in run.groups)
+    drawn = tables.bars(replace(run, groups=groups))
+    assert all(bar.begin + bar.width == pytest.approx(100) for bar in drawn)
+    assert drawn[0].width < drawn[-1].width
 
 
 def test_constant_values(store):
@@ -408,7 +466,7 @@ def test_context_names_are_escaped(store):
 def test_a_method_named_like_mathematics(store):
     path = store.folder / "returns.csv"
     path.write_text(path.read_text().replace(",nn,", r",$\oops$,"))
-    figure = bars.by_environment(read_run(store), "test", bars.everything, many=False)
+    figure = bars.by_environment(read_run(store), "test")
     assert figure is not None
     png(figure)
 

@@ -41,7 +41,7 @@ from pdvf.experiment.events import Event, write_event
 from pdvf.experiment.scalars import TensorBoard
 from pdvf.experiment.store import RunStore
 from pdvf.paper import pipeline
-from pdvf.reports import figures, page, report, tables
+from pdvf.reports import embedded, page, report, tables
 from pdvf.reports.data import read_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -622,7 +622,7 @@ def campaign(seconds: float, seed: int, base: Path | None = None) -> dict[str, d
     """Mutates for so long, and counts what came of it by class."""
     base = base or make_base()
     found = {name: {"tried": 0, "refused": 0, "acted": 0, "failed": 0, "examples": []} for name in CLASSES}
-    plane, figures._plane = figures._plane, lambda points: np.asarray(points)[:, :2]  # t-SNE takes seconds
+    plane, embedded.plane = embedded.plane, lambda points: np.asarray(points)[:, :2]  # t-SNE takes seconds
     try:
         with tempfile.TemporaryDirectory() as work, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -639,7 +639,7 @@ def campaign(seconds: float, seed: int, base: Path | None = None) -> dict[str, d
                     counted["examples"].append(f"seed {seed}, number {i}: {example}")
                 i += 1
     finally:
-        figures._plane = plane
+        embedded.plane = plane
     return found
 
 

@@ -26,10 +26,8 @@ from pdvf.reports.page import Section, index_page, status_page
 from pdvf.reports.tables import Table, headline
 
 FIGURES = (
-    ("test_baselines", "Figure 4: baselines"),
-    ("test_ablations", "Figure 5: ablations"),
-    ("train_baselines", "Training environments: baselines"),
-    ("train_ablations", "Training environments: ablations"),
+    ("test_returns", "Returns in the test environments"),
+    ("train_returns", "Returns in the training environments"),
     ("embeddings", "Embeddings of dynamics and policies"),
     ("transfer", "How policies transfer"),
 )

@@ -111,10 +111,13 @@ class GymFamily(NamedContexts):
     """Environments of Gymnasium that differ in named numbers."""
 
     name: str
+    """Name in tables and reports."""
     make_env: Callable[[dict[str, float]], Any]
     """From a context to a gymnasium.Env; called in worker processes, often."""
     train_contexts: Sequence[Context]
+    """Contexts to learn in, two at least: dictionaries of the same named numbers."""
     test_contexts: Sequence[Context]
+    """Contexts to be judged in, one at least; none of them in `train_contexts`."""
     horizon: int
     """Steps after which an episode ends; the environment itself may end it earlier."""
     probe_steps: int = 1
@@ -175,6 +178,7 @@ class MujocoModel(NamedContexts):
     """Variants of one MuJoCo model; the task is JAX code for one environment."""
 
     name: str
+    """Name in tables and reports."""
     model: Callable[[], MjSpec]
     """Makes a fresh mujoco.MjSpec of the model that all contexts share."""
     edit_model: Callable[[MjSpec, dict[str, float]], None]
@@ -182,7 +186,9 @@ class MujocoModel(NamedContexts):
     reward_of: Callable[[Physics, Physics, Array], Array]
     """Reward [] from positions and velocities before and after a step, and the action [a]."""
     train_contexts: Sequence[Context]
+    """Contexts to learn in, two at least: dictionaries of the same named numbers."""
     test_contexts: Sequence[Context]
+    """Contexts to be judged in, one at least; none of them in `train_contexts`."""
     horizon: int
     """Steps after which an episode ends."""
     probe_steps: int = 1

@@ -188,6 +188,19 @@ class EnvPool:
                 self._free(context, place)
             return made
 
+    def film(self, context: bytes, seed: int, actions: np.ndarray, shown: Sequence[int]) -> np.ndarray | None:
+        """Pictures [n, height, width, 3] of an episode of actions [t, a] after `shown` of its steps.
+
+        None where the environments have no `render_mode="rgb_array"`.
+        """
+        with self._at_work():
+            (worker,) = self._first(1)
+            slot, to_make = self._take(worker, context)
+            command = ("film", slot, to_make, seed, actions, list(shown))
+            pictures = self._ask({worker: _Request(command, [context])})[worker]
+            self._free(context, (worker, slot))
+            return pictures
+
     def _free(self, context: bytes, place: Place | None) -> None:
         """Lets the next episode in this context have the environment at a place."""
         if place is not None:

@@ -27,12 +27,14 @@ import numpy as np
 
 from pdvf.families import loading as targets
 
-WAITING, LOADING, MAKE, RESET, STEP = range(5)
-FUNCTIONS = ("waiting", "loading", "make_env", "reset", "step")
+WAITING, LOADING, MAKE, RESET, STEP, RENDER = range(6)
+FUNCTIONS = ("waiting", "loading", "make_env", "reset", "step", "render")
 """What the worker is at, as noted in shared memory."""
 CALLS, POSITION, FUNCTION = range(3)
 """The shared memory: calls of the user's code so far, and the row and the function of the latest."""
 SHARED_BYTES = 3 * 8
+LARGEST_PICTURE = 1024
+"""Pixels of a side."""
 NOT_FINITE = "gave an observation of numbers that are not finite"
 
 
@@ -63,8 +65,9 @@ class Slots:
         self._environments: dict[int, Any] = {}
 
     def call(self, command: str, *arguments: Any) -> Any:
-        """The result of a command: spaces, starts or step."""
-        return {"spaces": self._spaces, "starts": self._starts, "step": self._steps}[command](*arguments)
+        """The result of a command: spaces, starts, step or film."""
+        commands = {"spaces": self._spaces, "starts": self._starts, "step": self._steps, "film": self._film}
+        return commands[command](*arguments)
 
     def _spaces(self, slot: int, context: dict[str, float]) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
         """The observation and the action space in words and, of a Box with one axis, its bounds."""
@@ -118,6 +121,32 @@ class Slots:
             self._shared[POSITION] = int(i)
             raise Problem(NOT_FINITE, f", expected {size} finite")
         return seen, reward, ended, (time.perf_counter() - began - making) / calls
+
+    def _film(
+        self, slot: int, context: dict[str, float] | None, seed: int, actions: np.ndarray, shown: Sequence[int]
+    ) -> np.ndarray | None:
+        """Pictures [n, height, width, 3] of an episode after `shown` of its steps; None where no pictures are made."""
+        environment = self._environments[slot] if context is None else self._new(0, slot, context)
+        if self._guarded(0, RENDER, getattr, environment, "render_mode", None) != "rgb_array":
+            return None
+        self._guarded(0, RESET, lambda: environment.reset(seed=seed))
+        pictures = [self._picture(environment)] if 0 in shown else []
+        for made, action in enumerate(actions, 1):
+            self._guarded(0, STEP, environment.step, np.array(action))
+            if made in shown:
+                pictures.append(self._picture(environment))
+        if len({picture.shape for picture in pictures}) != 1:
+            raise Problem("gave pictures of several sizes", ", expected all of one size")
+        return np.stack(pictures)
+
+    def _picture(self, environment: Any) -> np.ndarray:
+        picture = self._guarded(0, RENDER, environment.render)
+        height_and_width = picture.shape[:2] if isinstance(picture, np.ndarray) and picture.ndim == 3 else (0,)
+        if picture is None or min(height_and_width) < 1 or max(height_and_width) > LARGEST_PICTURE:
+            raise Problem(f"gave a picture that is {_kind(picture)}", ", expected an array [height, width, 3]")
+        if picture.dtype != np.uint8 or picture.shape[2] != 3:
+            raise Problem(f"gave a picture of {picture.dtype}", ", expected an array [height, width, 3] of uint8")
+        return picture
 
     def _new(self, position: int, slot: int, context: dict[str, float]) -> Any:
         environment = self._environments[slot] = self._guarded(position, MAKE, self._make, context)

@@ -1,8 +1,8 @@
-"""Bars of returns: all methods together, and the paper's Figures 4 and 5 with its figures of training environments."""
+"""Bars of returns: every method in each environment, the best first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,94 +14,47 @@ from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
 from pdvf.reports.paper import PaperReturn
 from pdvf.reports.statistics import Estimate
-from pdvf.reports.style import ABLATIONS, BASELINES, INK, MUTED, NORMAL, SMALL, legend, look, make_figure, tidy
+from pdvf.reports.style import INK, MUTED, NORMAL, SMALL, legend, look, make_figure, tidy
 
-FEW = 4
-"""Up to so many methods are one figure; more are two, as in the paper."""
 ROW = 8
 """Most environments side by side."""
 
 
-def methods(run: Run) -> Figure:
-    """Mean return of every method in the test environments, the best on top."""
-    groups = sorted(run.select("test", "honest"), key=lambda group: group.summary.mean.value)
-    figure = make_figure(6.2, 0.36 * len(groups) + 0.9)
-    axes = figure.add_subplot()
-    for place, group in enumerate(groups):
-        draw_bar(axes, place, group.summary.mean, 0.7, look(group.method).colour, across=True)
-        value, end = group.summary.mean.value, max(group.summary.mean.high, 0.0)
-        axes.text(end, place, f"  {run.number(value)}", va="center", fontsize=SMALL, color=INK)
-    tidy(axes, "", "mean return in the test environments")
-    axes.grid(visible=False)
-    axes.set_yticks(range(len(groups)), [_label(group) for group in groups])
-    axes.tick_params(axis="y", length=0, labelsize=NORMAL)
-    axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.margins(x=0.14)
-    return figure
+def draw_bar(axes: Axes, place: float, estimate: Estimate, width: float, colour: str) -> None:
+    """One bar and its interval."""
+    axes.bar(place, estimate.value, width, color=colour, zorder=2)
+    axes.vlines(place, estimate.low, estimate.high, color=INK, linewidth=1.4, zorder=5)
 
 
-def draw_bar(axes: Axes, place: float, estimate: Estimate, width: float, colour: str, across: bool = False) -> None:
-    """One bar and its interval, upright or lying."""
-    bar, line = (axes.barh, axes.hlines) if across else (axes.bar, axes.vlines)
-    bar(place, estimate.value, width, color=colour, zorder=2)
-    line(place, estimate.low, estimate.high, color=INK, linewidth=1.4, zorder=5)
+def by_environment(run: Run, split: str) -> Figure | None:
+    """Bars of each method in each environment and of its mean, with 95 % intervals, in rows of environments.
 
-
-Choose = Callable[[Run, str], list[Group]]
-
-
-def everything(run: Run, split: str) -> list[Group]:
-    """All methods, where they are few."""
-    return run.select(split, "honest")
-
-
-def is_comparison(run: Run) -> bool:
-    """Whether there are enough methods for the paper's two figures."""
-    return len(run.select("test", "honest")) > FEW
-
-
-def baselines(run: Run, split: str) -> list[Group]:
-    """The methods of Figure 4: PD-VF, upper bound and baselines, then those that the paper does not have."""
-    groups = run.select(split, "honest")
-    others = [group for group in groups if group.method not in (*BASELINES, *ABLATIONS)]
-    return [group for group in groups if group.method in BASELINES] + others
-
-
-def ablations(run: Run, split: str) -> list[Group]:
-    """The methods of Figure 5: PD-VF and its ablations."""
-    return [group for group in run.select(split, "honest") if group.method in ABLATIONS]
-
-
-def by_environment(run: Run, split: str, choose: Choose, many: bool) -> Figure | None:
-    """Bars of each chosen method in each environment and of its mean, with 95 % intervals, in rows of environments.
-
-    Nothing where the methods are not as few or `many` as the figure is for. The paper's bars, which have been
-    digitised for the test environments alone, are outlines.
+    The paper's bars, which have been digitised for the test environments alone, are outlines.
     """
-    groups = choose(run, split)
-    if not groups or is_comparison(run) != many:
+    groups = sorted(run.select(split, "honest"), key=lambda group: -group.summary.mean.value)
+    if not groups:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
     environments = sorted({number for group in groups for number in group.environments})
     slots = [*environments, None]  # None: the mean
     rows = -(-len(slots) // ROW)
     size = -(-len(slots) // rows)  # rows of equal length
-    figure = make_figure(12.5 if len(environments) > 3 else 9.0, 4.4 if rows == 1 else 3.3 * rows + 0.6)
+    figure = make_figure(11.0 if len(environments) > 3 else 9.0, 4.4 if rows == 1 else 3.3 * rows + 0.6)
     panels = figure.subplots(rows, 1, squeeze=False, sharey=True)[:, 0]
     for i, axes in enumerate(panels):
         _row(axes, groups, slots[i * size : (i + 1) * size], theirs, size)
     panels[-1].set_xlabel("environment", fontsize=NORMAL, color=INK)
-    handles: list[Patch | Line2D] = [Patch(color=look(g.method).colour, label=_label(g)) for g in groups]
+    handles: list[Patch | Line2D] = [Patch(color=look(g.method).colour, label=_label(run, g)) for g in groups]
     handles.append(Line2D([], [], color=INK, linewidth=1.4, label="95 % interval"))
     if any(group.method in theirs for group in groups):
         handles.append(Patch(facecolor="white", edgecolor=INK, linewidth=1.2, label="the paper ± std"))
-    legend(figure, handles, ncols=-(-len(handles) // (-(-len(handles) // 9))))
+    legend(figure, handles, ncols=-(-len(handles) // (-(-len(handles) // 6))))
     return figure
 
 
-def _label(group: Group) -> str:
+def _label(run: Run, group: Group) -> str:
     """A method's name as it is: matplotlib takes what is between two dollars for mathematics."""
-    return look(group.method).label.replace("$", r"\$")
+    return run.label(group.method).replace("$", r"\$")
 
 
 def _row(

@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,8 +24,9 @@ from pdvf.families.circle import OnCircle
 from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import AXES
 from pdvf.reports import adaptation, paper
+from pdvf.reports.embedded import Embedded, embed
 from pdvf.reports.statistics import Estimate, Summary, summarise
-from pdvf.reports.style import rank
+from pdvf.reports.style import look, rank
 
 PHASES = {
     "policies": "reinforcement learning",
@@ -60,6 +61,7 @@ class Run:
     manifests: Mapping[str, Mapping[str, Any]]  # of every artefact, by name
     steps: Mapping[str, int] = field(default_factory=dict)  # of all environments that each method learned in
     adaptation: tuple[adaptation.Adaptation, ...] = ()  # of the methods that infer the dynamics
+    watched: Sequence[Any] = ()  # episodes with pictures: `films.Watched`
 
     @property
     def family(self) -> str:
@@ -107,6 +109,10 @@ class Run:
         """The family's own name, which is not how it was named on the command line if it is the user's."""
         return self.family if self.made is None else self.made.name
 
+    def label(self, method: str) -> str:
+        """A method's name; the mark of those that are not in the paper stands where the paper has the family."""
+        return look(method).label if self.in_paper else look(method).label.rstrip("*")
+
     @cached_property
     def is_test(self) -> np.ndarray:
         """Whether each environment [E] is for testing."""
@@ -144,6 +150,11 @@ class Run:
         bars = paper.test_returns(self.family).get(group.method, {})
         known = [bars[number].mean for number in group.environments if number in bars]
         return float(np.mean(known)) if len(known) == len(group.environments) else None
+
+    @cached_property
+    def embedded(self) -> Embedded:
+        """The embeddings of trajectories in a plane; for a run that has them."""
+        return embed(self.evaluation)
 
     def has(self, *arrays: str) -> bool:
         """Whether the evaluation has these arrays, and anything in them."""

@@ -11,8 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits
 
 from pdvf.families.base import DrawnFamily
 from pdvf.reports import paper
@@ -33,8 +31,6 @@ from pdvf.reports.style import (
     tidy,
 )
 
-TSNE_POINTS = 2000
-"""Most points that t-SNE is given; of more, so many are drawn."""
 CURVE_POINTS = 150
 """Points of a learning curve; updates are averaged in between."""
 TRAIN_POINT: dict[str, Any] = {"marker": "o", "s": 15, "linewidths": 0}
@@ -57,15 +53,9 @@ def embeddings(run: Run) -> Figure | None:
     """t-SNE of z_d and z_pi, coloured by environment and by policy."""
     if not run.has("tsne_z_d", "tsne_z_pi", "tsne_policy", "tsne_environment"):
         return None
-    rows = len(run.evaluation["tsne_z_d"])
-    kept = np.arange(rows)
-    if rows > TSNE_POINTS:
-        kept = np.sort(np.random.default_rng(0).choice(rows, TSNE_POINTS, replace=False))
-    planes = {name: _plane(run.evaluation[f"tsne_{name}"][kept]) for name in ("z_d", "z_pi")}
-    labels = {name: run.evaluation[f"tsne_{name}"][kept].astype(int) for name in ("environment", "policy")}
-    count = len(run.numbers)
-    shades = circle_colours(count) if run.on_circle else colormaps["viridis"](np.linspace(0, 0.95, count))
-    colours = dict(zip(run.numbers.tolist(), shades, strict=True))
+    found = run.embedded
+    planes, labels = found.planes, {"environment": found.environment, "policy": found.policy}
+    colours = environment_colours(run)
     test = set(run.numbers[run.is_test].tolist())
 
     figure = make_figure(11, 8.6)
@@ -92,6 +82,13 @@ def embeddings(run: Run) -> Figure | None:
     ]
     legend(figure, handles, "right upper", ncols=1 if len(handles) <= 30 else 2)
     return figure
+
+
+def environment_colours(run: Run) -> dict[int, Any]:
+    """A colour of each environment by its number: around a circle, or along a line."""
+    count = len(run.numbers)
+    shades = circle_colours(count) if run.on_circle else colormaps["viridis"](np.linspace(0.1, 0.9, count))
+    return dict(zip(run.numbers.tolist(), shades, strict=True))
 
 
 def transfer(run: Run) -> Figure | None:
@@ -256,16 +253,6 @@ def _panels(count: int, columns: int, width: float, height: float) -> tuple[Figu
     for axes in panels[count:]:
         axes.set_visible(False)
     return figure, panels[:count]
-
-
-def _plane(points: np.ndarray) -> np.ndarray:
-    """t-SNE [n, 2] of points [n, d]; as they are where there is nothing to embed."""
-    if len(points) < 4 or points.shape[1] < 2 or np.ptp(points, axis=0).max() < 1e-6:
-        return np.zeros((len(points), 2))
-    perplexity = min(30.0, (len(points) - 1) / 3)
-    with threadpool_limits(1):  # threads that wait for each other's busy cores made it twenty times slower
-        tsne = TSNE(perplexity=perplexity, init="pca", max_iter=500, random_state=0)
-        return tsne.fit_transform(points.astype(np.float64))
 
 
 def _log_scale(axes: Axes, shown: np.ndarray) -> None:

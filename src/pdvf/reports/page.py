@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
 from markupsafe import Markup
+from matplotlib.colors import to_hex
 
 from pdvf.experiment.files import flatten
 from pdvf.methods import METHODS
 from pdvf.reports import paper, tables
 from pdvf.reports.data import Run, device_text
-from pdvf.reports.figures import TSNE_POINTS
+from pdvf.reports.embedded import MOST
+from pdvf.reports.figures import environment_colours
 from pdvf.reports.films import SHOWN_SECONDS, Film
 from pdvf.reports.statistics import RESAMPLES, difference, rank_correlation
-from pdvf.reports.style import DPI, look
+from pdvf.reports.style import DPI, SMALL, look
 from pdvf.reports.tables import OURS, SAME_MODELS, Table
 
 PIXELS_PER_INCH = 90
 """Size of figures on the page, one for all, so that their letters are alike."""
+SMALLEST_LETTERS = 9.0
+"""Pixels: a figure scrolls in its box on a screen that is too narrow for letters of this size."""
+PANEL = 420.0
+"""Width and height of a panel of embeddings."""
 
 
 class Shown(NamedTuple):
@@ -36,6 +43,36 @@ class Shown(NamedTuple):
     def width(self) -> int:
         """Width on the page in pixels; the header of the PNG says how wide it is."""
         return round(int.from_bytes(self.png[16:20]) * PIXELS_PER_INCH / DPI)
+
+    @property
+    def least(self) -> int:
+        """Width below which its letters cannot be read."""
+        return math.ceil(self.width * SMALLEST_LETTERS / (SMALL * PIXELS_PER_INCH / 72))
+
+
+class Point(NamedTuple):
+    """A trajectory in a panel of embeddings."""
+
+    x: float
+    y: float
+    environment: int
+    policy: int
+    words: str
+
+
+class Panel(NamedTuple):
+    """Embeddings in a plane; a point says what it is when a pointer is on it."""
+
+    title: str
+    points: Sequence[Point]
+
+
+class Key(NamedTuple):
+    """An environment among the colours of embeddings."""
+
+    number: int
+    colour: str
+    test: bool
 
 
 TEMPLATES = jinja2.Environment(
@@ -52,14 +89,19 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
     """The whole report."""
     return TEMPLATES.get_template("report.html").render(
         run=run,
-        title=f"PD-VF on {run.title.replace('_', '-').capitalize()}",
+        title=_title(run),
         verdict=verdict(run),
         adaptation=[f"{each.sentence(_name(each.method))}." for each in run.adaptation],
+        bars=tables.bars(run),
+        panels=_panels(run) if any(each.name == "embeddings" for each in shown) else [],
+        keys=_keys(run),
+        panel=PANEL,
         headline=tables.headline(run),
         more=tables.more(run),
         environments={split: tables.environments(run, split) for split in ("test", "train")},
         one_seed=all(group.returns.shape[1] == 1 for group in run.select("test")),
-        ours_are_marked=any(look(group.method).label.endswith("*") for group in run.select("test")),
+        ours_are_marked=any(run.label(group.method).endswith("*") for group in run.select("test")),
+        tries_both=any(group.protocol == "peek" for group in run.select("test")),
         resamples=RESAMPLES,
         shown=shown,
         absent=absent,
@@ -72,6 +114,34 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         times=_times(run),
         options=[(name, _plain(value)) for name, value in flatten(run.config).items()],
     )
+
+
+def _title(run: Run) -> str:
+    """The method and the family: PD-VF, or whichever of ours was run."""
+    ours = next((f"{_name(name)} on " for name in OURS if name in run.honest("test")), "")
+    return f"{ours}{run.title.replace('_', '-').capitalize()}"
+
+
+def _panels(run: Run) -> list[Panel]:
+    """Embeddings of dynamics and of policies, with what there is to know of each point."""
+    found, made = run.embedded, []
+    for name, title in (("z_d", "dynamics embeddings z_d"), ("z_pi", "policy embeddings z_π")):
+        flat = found.planes[name] - found.planes[name].min(axis=0)
+        places = np.round(12 + (PANEL - 24) * flat / (flat.max(axis=0) + 1e-9), 1)
+        returned = [""] * len(places) if found.returned is None else [run.number(x) for x in found.returned]
+        points = [
+            Point(x, y, e, p, f"environment {e}, policy of {p}{f', return {r}' if r else ''}")
+            for (x, y), e, p, r in zip(
+                places.tolist(), found.environment.tolist(), found.policy.tolist(), returned, strict=True
+            )
+        ]
+        made.append(Panel(title, points))
+    return made
+
+
+def _keys(run: Run) -> list[Key]:
+    test = dict(zip(run.numbers.tolist(), run.is_test.tolist(), strict=True))
+    return [Key(n, to_hex(colour), test[n]) for n, colour in environment_colours(run).items()]
 
 
 def status_page(line: str, clock: str, table: Table) -> str:
@@ -142,7 +212,7 @@ def _numbers(name: str, run: Run) -> dict[str, Any]:
     """What the caption of a figure says in numbers."""
     found = run.evaluation
     if name == "embeddings":
-        return {"points": min(len(found["tsne_z_d"]), TSNE_POINTS)}
+        return {"points": min(len(found["tsne_z_d"]), MOST)}
     if name == "strips":
         return {"seconds": f"{SHOWN_SECONDS:g}"}
     if name == "values":

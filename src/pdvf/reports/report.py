@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,24 +30,9 @@ class Entry(NamedTuple):
         return page.caption(self.name, run)
 
 
-FEW = ("test_returns", "train_returns")
-MANY = ("test_baselines", "test_ablations", "train_baselines", "train_ablations")
-"""Figures for a run of few methods, and those that take their place in a comparison."""
 ENTRIES = (
-    Entry("methods", "All methods", bars.methods),
-    *(
-        Entry(
-            f"{split}_{name}",
-            f"{name.capitalize()} in the {words} environments",
-            partial(bars.by_environment, split=split, choose=choose, many=many),
-        )
-        for split, words in (("test", "test"), ("train", "training"))
-        for name, choose, many in (
-            ("returns", bars.everything, False),
-            ("baselines", bars.baselines, True),
-            ("ablations", bars.ablations, True),
-        )
-    ),
+    Entry("test_returns", "Returns in the test environments", partial(bars.by_environment, split="test")),
+    Entry("train_returns", "Returns in the training environments", partial(bars.by_environment, split="train")),
     Entry("paths", "Paths in the test environments", figures.paths),
     Entry("strips", "Adapted agents in the test environments", films.strips),
     Entry("embeddings", "Embeddings of dynamics and policies", figures.embeddings),
@@ -70,25 +56,24 @@ def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Pat
     run = read_run(store, steps)
     shown: list[page.Shown] = []
     absent: list[str] = []
+    try:
+        run = replace(run, watched=films.watch(store, run))
+    except ConfigError as error:  # no OpenGL, a fault of an environment: a report without pictures is better than none
+        absent.append(f"Films ({error})")
     for entry in ENTRIES:
-        try:
-            figure = entry.draw(run)
-        except ConfigError as error:  # no OpenGL: a report without pictures is better than none
-            figure = None
-            absent.append(f"{entry.title} ({error})")
+        figure = entry.draw(run)
         file = f"figures/{entry.name}.png"
         if figure is None:
             (store.folder / file).unlink(missing_ok=True)  # of an earlier report
-            elsewhere = (*(FEW if bars.is_comparison(run) else MANY), "strips", "paths")
-            if entry.name not in elsewhere or (entry.name == "paths" and isinstance(run.made, DrawnFamily)):
+            if entry.name not in ("strips", "paths") or (entry.name == "paths" and isinstance(run.made, DrawnFamily)):
                 absent.append(entry.title)
             continue
         data = png(figure)
         store.write_bytes(file, data)
         shown.append(page.Shown(entry.name, entry.title, data, entry.caption(run)))
-    moving = films.films(run) if any(figure.name == "strips" for figure in shown) else []
+    moving = films.films(run.watched)
     for film in moving:
-        store.write_bytes(f"figures/film-{film.environment}.gif", film.gif)
+        store.write_bytes(f"figures/film-{film.environment}.{film.kind}", film.data)
     store.write_text("summary.csv", tables.summary(run))
     store.write_text("report.html", page.render(run, shown, absent, moving))
     return store.folder / "report.html"

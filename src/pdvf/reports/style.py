@@ -21,11 +21,6 @@ TRAIN, TEST = "#0072b2", "#d55e00"
 SMALL, NORMAL, LARGE = 9.5, 11, 12.5
 DPI = 150
 
-BASELINES = ("pd-vf", "ppo-env", "rl2", "maml", "ppo-dyn", "ppo-all")
-"""Figure 4, and those that the paper does not have."""
-ABLATIONS = ("pd-vf", "no-agg-policy", "no-agg-value", "kmeans", "nn")
-"""Figure 5."""
-
 
 def look(method: str) -> Look:
     """How a method is shown; one that is not ours is grey."""

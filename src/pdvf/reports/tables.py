@@ -114,12 +114,49 @@ def terminal(groups: Sequence[Group], steps: Mapping[str, int] | None = None) ->
     return Table(head, rows).without_empty_columns().terminal()
 
 
+class Bar(NamedTuple):
+    """A method in the picture of all of them: places in percent of its width."""
+
+    label: str
+    colour: str
+    begin: float
+    width: float
+    low: float
+    high: float
+    value: str
+    words: str
+    ours: bool
+
+
+def bars(run: Run) -> list[Bar]:
+    """Mean test return of every method, the best first, drawn from 0."""
+    groups = sorted(run.select("test", "honest"), key=lambda group: -group.summary.mean.value)
+    means = [group.summary.mean for group in groups]
+    ends = [0.0, *(x for mean in means for x in (mean.value, *(() if np.isnan(mean.low) else (mean.low, mean.high))))]
+    least, size = min(ends), (max(ends) - min(ends)) or 1.0
+
+    def place(value: float) -> float:
+        return round(100 * (value - least) / size, 2)
+
+    made = []
+    for group, mean in zip(groups, means, strict=True):
+        begin, end = sorted((place(0.0), place(mean.value)))
+        low, high = (place(mean.value if np.isnan(x) else x) for x in (mean.low, mean.high))
+        words = f"{run.label(group.method)}: {run.number(mean.value)} {run.interval(mean)}".rstrip()
+        steps = _steps(group, run.steps)
+        words += f", {steps} environment steps" if steps != UNKNOWN else ""
+        value, colour = run.number(mean.value), look(group.method).colour
+        ours = group.method in OURS
+        made.append(Bar(run.label(group.method), colour, begin, end - begin, low, high, value, words, ours))
+    return made
+
+
 def headline(run: Run) -> Table:
     """Every method in all test environments together, the best first."""
     found = sorted(lines(run), key=lambda line: -line.group.summary.mean.value)
     rows = [
         [
-            label(line.group),
+            label(run, line.group),
             run.number(line.group.summary.mean.value),
             run.interval(line.group.summary.mean),
             _steps(line.group, run.steps),
@@ -128,7 +165,7 @@ def headline(run: Run) -> Table:
         ]
         for line in found
     ]
-    minus = [f"{look(name).label} minus it" for name in OURS]
+    minus = [f"{run.label(name)} minus it" for name in OURS]
     head = ["Method", "Mean return", "95 % interval", "Environment steps", "Paper’s mean", *minus]
     places = [i for i, line in enumerate(found) if (line.group.method, line.group.protocol) == ("pd-vf", "honest")]
     colours = [look(line.group.method).colour for line in found]
@@ -140,14 +177,14 @@ def more(run: Run) -> Table:
     found = lines(run)
     rows = [
         [
-            label(line.group),
+            label(run, line.group),
             _cell(run, line.group.summary.iqm),
             *(_percent(line.chance[name]) if name in line.chance else "" for name in OURS),
             "{1} × {2}".format(*line.group.returns.shape),
         ]
         for line in found
     ]
-    better = [f"{look(name).label} better" for name in OURS]
+    better = [f"{run.label(name)} better" for name in OURS]
     colours = [look(line.group.method).colour for line in found]
     return Table(["Method", "Interquartile mean", *better, "Seeds × episodes"], rows, colours).without_empty_columns()
 
@@ -161,7 +198,7 @@ def environments(run: Run, split: str) -> Table | None:
     numbers = sorted({number for group in groups for number in group.environments})
     rows = []
     for group in groups:
-        row = [label(group)]
+        row = [label(run, group)]
         for n in numbers:
             known = dict(zip(group.environments, group.summary.environments, strict=True))
             bar = theirs.get(group.method, {}).get(n) if group.protocol == "honest" else None
@@ -172,9 +209,9 @@ def environments(run: Run, split: str) -> Table | None:
     return Table(head, rows, [look(group.method).colour for group in groups])
 
 
-def label(group: Group) -> str:
+def label(run: Run, group: Group) -> str:
     """A method's name, with the protocol where it is not the honest one."""
-    return look(group.method).label + ("" if group.protocol == "honest" else f" ({group.protocol})")
+    return run.label(group.method) + ("" if group.protocol == "honest" else f" ({group.protocol})")
 
 
 def _steps(group: Group, steps: Mapping[str, int]) -> str:
