@@ -31,10 +31,10 @@ class Line(NamedTuple):
 def line_chart(lines: Sequence[Line], height: int = 110, level: float | None = None, label: str = "") -> str:
     """Lines over a common x; `level` is a horizontal line that is named."""
     drawn = [_finite(line) for line in lines]
-    x = np.concatenate([line.x for line in drawn] or [np.zeros(0)])
-    y = np.concatenate([line.y for line in drawn] + ([np.array([level])] if level is not None else []))
-    if not len(x):
+    if not any(len(line.x) for line in drawn):
         return _svg(height, _text(WIDTH / 2, height / 2, "nothing yet", "middle"))
+    x = np.concatenate([line.x for line in drawn])
+    y = np.concatenate([line.y for line in drawn] + ([np.array([level])] if level is not None else []))
     left, right, top, bottom = 40.0, WIDTH - 6.0, 16.0, height - 16.0
     low, high = _range(y)
     first, last = float(x.min()), max(float(x.max()), float(x.min()) + 1e-9)
@@ -97,19 +97,15 @@ def belief_chart(belief: Belief, height: int = 190) -> str:
     def at(point: np.ndarray) -> tuple[float, float]:
         return WIDTH / 2 + float(point[0]) * scale, height / 2 - float(point[1]) * scale
 
-    axis = 'stroke="currentColor" opacity=".15"'
-    parts = [
-        f'<line x1="{WIDTH / 2 - height / 2}" x2="{WIDTH / 2 + height / 2}" y1="{height / 2}" y2="{height / 2}" {axis}/>',
-        f'<line x1="{WIDTH / 2}" x2="{WIDTH / 2}" y1="0" y2="{height}" {axis}/>',
-    ]
+    across = f"M{WIDTH / 2 - height / 2} {height / 2}h{height}M{WIDTH / 2} 0v{height}"
+    parts = [f'<path d="{across}" stroke="currentColor" opacity=".15"/>']
     for point in belief.known:
         x, y = at(point)
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="currentColor" opacity=".3"/>')
     if belief.truth is not None:
         x, y = at(belief.truth)
-        parts.append(
-            f'<path d="M{x - 6:.1f} {y:.1f}h12M{x:.1f} {y - 6:.1f}v12" stroke="{TRUTH}" stroke-width="2.5" fill="none"/>'
-        )
+        cross = f"M{x - 6:.1f} {y:.1f}h12M{x:.1f} {y - 6:.1f}v12"
+        parts.append(f'<path class="truth" d="{cross}" stroke="{TRUTH}" stroke-width="2.5"/>')
     if belief.mean is not None:
         x, y = at(belief.mean)
         if belief.covariance is not None:
@@ -120,7 +116,7 @@ def belief_chart(belief: Belief, height: int = 190) -> str:
                 f'<ellipse rx="{wide:.1f}" ry="{tall:.1f}" transform="translate({x:.1f} {y:.1f}) rotate({turn:.1f})" '
                 f'fill="{AGENT}" fill-opacity=".15" stroke="{AGENT}"/>'
             )
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{AGENT}"/>')
+        parts.append(f'<circle class="belief" cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{AGENT}"/>')
     return _svg(height, *parts)
 
 

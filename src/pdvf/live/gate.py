@@ -19,7 +19,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from pdvf.core.validation import ConfigError
+from pdvf.core.validation import ConfigError, require
 
 COOKIE = "pdvf_token"
 HEAD = 32 * 1024
@@ -48,21 +48,29 @@ class Gate:
     def __init__(self, host: str, port: int, inner: int) -> None:
         self._inner, self._loopback = inner, is_loopback(host)
         self.token = "" if self._loopback else secrets.token_urlsafe(16)
+        require(0 <= port < 65536, "--port", port, "a number from 0 to 65535")
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise ConfigError(
                 f"--host and --port are {host!r} and {port} ({error}), expected an address of this machine and a free "
                 "port: give another --port"
             ) from None
         name = f"[{host}]" if ":" in host else host
         self.url = f"http://{name}:{self._socket.getsockname()[1]}/" + (f"?token={self.token}" if self.token else "")
-        threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
+        self._loop, self._done = asyncio.new_event_loop(), asyncio.Event()
+        self._worker = threading.Thread(target=self._run, daemon=True)
+        self._worker.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # which ends what is open when it is left
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._visit, sock=self._socket, limit=HEAD)
-        await server.serve_forever()
+        await self._done.wait()
+        server.close()
 
     async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
@@ -123,8 +131,9 @@ class Gate:
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def close(self) -> None:
-        """Takes no more visitors."""
-        self._socket.close()
+        """Lets go of all visitors and takes no more."""
+        self._loop.call_soon_threadsafe(self._done.set)
+        self._worker.join(timeout=5.0)
 
 
 def _without_port(host: str) -> str:

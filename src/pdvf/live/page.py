@@ -1,6 +1,6 @@
 """`pdvf play`: a page in the browser, drawn by viser, with a simulation of its own for every tab.
 
-A tab is one thread that steps its `LiveSession` in real time and sends what has changed; it ends when the tab is closed.
+A tab is one thread that steps its `LiveSession` in real time and sends what has changed; it ends with the tab.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import viser

@@ -1,4 +1,4 @@
-"""MuJoCo models as triangles: for each body the meshes of its geoms, in the body's own frame. NumPy alone draws them."""
+"""MuJoCo models as triangles: for each body the meshes of its geoms, in the body's own frame."""
 
 from __future__ import annotations
 

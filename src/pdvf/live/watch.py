@@ -88,7 +88,7 @@ class Watched:
 def _is_sound(event: Event) -> bool:
     """Whether the numbers can be what they say: the file may be anybody's."""
     times = all(-LARGEST < x < LARGEST for x in (event.time, event.seconds))
-    return times and 0 <= event.stage <= event.stages < LARGEST or (times and event.kind == "fail")
+    return (times and 0 <= event.stage <= event.stages < LARGEST) or (times and event.kind == "fail")
 
 
 def _quiet(last: Event | None) -> str:
@@ -146,7 +146,7 @@ def serve(folder: Path, host: str, port: int) -> Gate:
     watched = Watched(folder)
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802  as the library calls it
+        def do_GET(self) -> None:
             """The page, whatever is asked for."""
             body = watched.page().encode()
             self.send_response(HTTPStatus.OK)

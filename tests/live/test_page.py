@@ -1,0 +1,103 @@
+"""A real browser at `pdvf play`: Chromium drives the page of the ant in a wind."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("viser", reason="the live page needs viser: pip install 'pdvf[live]'")
+
+from browser import CHROMIUM, Browser, wait_for
+
+from pdvf.deploy.pretrained import find, load
+from pdvf.live.page import FRAMES, Page
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:websockets"),
+]
+
+
+@pytest.fixture(scope="module")
+def page():
+    file = find("ant-wind")
+    page = Page(load(file)[1], file, "127.0.0.1", 0)
+    yield page
+    page.stop()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+def dot(tab) -> tuple[float, float] | None:
+    """Where the chart has the agent's estimate."""
+    found = tab.evaluate("(e => e && [e.getAttribute('cx'), e.getAttribute('cy')])(document.querySelector('.belief'))")
+    return None if found is None else tuple(map(float, found))
+
+
+def step(tab) -> int:
+    found = re.search(r"step (\d+) of", tab.text())
+    return int(found[1]) if found else -1
+
+
+def slide(tab, index: int, share: float) -> None:
+    """Presses on a slider's track, so far from its left end."""
+    track = tab.box(".mantine-Slider-trackContainer", index)
+    tab.press(track["x"] + share * track["width"], track["y"] + track["height"] / 2)
+
+
+def test_the_wind_turns_and_what_the_agent_believes_turns_too(page, browser, tmp_path):
+    tab = browser.open(page.url)
+    wait_for(lambda: dot(tab) is not None, 120)
+    text = tab.text()
+    assert "wind direction" in text
+    assert "wind strength" in text
+    assert "does not adapt" in text  # the ghost's label
+    (session,) = (t.session for t in page.tabs.values())
+    wait_for(lambda: 5 < step(tab) < 100, 60)
+    before, hidden, episode = dot(tab), session.context[0], session.episode
+    at = session.agent.steps
+    slide(tab, 0, 0.25)
+    wait_for(lambda: session.context[0] != hidden, 20)
+    assert session.context[0] == pytest.approx(np.pi / 2, abs=0.2)
+    wait_for(lambda: dot(tab) not in (None, before), 20)
+    assert session.episode == episode
+    assert session.agent.steps - at <= 64
+    tab.screenshot(tmp_path / "ant-wind.png")
+    tab.close()
+    wait_for(lambda: not page.tabs, 30)
+
+
+def test_two_tabs_have_simulations_of_their_own_and_a_closed_one_is_freed(page, browser):
+    first, second = browser.open(page.url, 500, 400), browser.open(page.url, 500, 400)
+    wait_for(lambda: len(page.tabs) == 2, 120)
+    one, two = page.tabs.values()
+    wait_for(lambda: one.session.agent.steps > 3 and two.session.agent.steps > 3, 60)
+    one.session.set_context(np.array([1.0, 2.0]))
+    wait_for(lambda: np.allclose(one.session.context, [1.0, 2.0]), 20)
+    assert not np.allclose(two.session.context, [1.0, 2.0])
+    first.close()
+    wait_for(lambda: len(page.tabs) == 1, 30)
+    wait_for(lambda: one.alive + two.alive == 1, 30)
+    second.close()
+    wait_for(lambda: not page.tabs and not (one.alive or two.alive), 30)
+
+
+def test_thirty_frames_a_second(page, browser):
+    tab = browser.open(page.url, 500, 400)
+    (live,) = wait_for(lambda: page.tabs.values() if page.tabs else None, 120)
+    wait_for(lambda: live.frames > 3 * FRAMES, 60)
+    frames, start = live.frames, time.monotonic()
+    time.sleep(5)
+    ratio = (live.frames - frames) / (time.monotonic() - start) / FRAMES
+    print(f"{ratio:.2f} of {FRAMES} frames a second")
+    assert ratio > 0.5  # Chromium draws without a GPU on the same cores
+    tab.close()
