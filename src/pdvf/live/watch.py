@@ -6,10 +6,8 @@ run may be at work on another machine that shares the folder.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +17,7 @@ import numpy as np
 from markupsafe import Markup
 
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.events import EVENTS, Event, Follower
+from pdvf.experiment.events import EVENTS, KINDS, Event, Follower
 from pdvf.experiment.progress import SHOWN, Clock, duration, words
 from pdvf.live.charts import AGENT, Line, line_chart
 from pdvf.live.gate import Gate
@@ -39,7 +37,6 @@ class Curve(NamedTuple):
     """A metric of a task over its stages."""
 
     task: str
-    metric: str
     svg: Markup
 
 
@@ -57,7 +54,10 @@ class Watched:
     def read(self) -> list[Event]:
         """All events that make sense."""
         with self._lock:
-            self._events.extend(event for event in self._follower.new() if _is_sound(event))
+            for event in self._follower.new():
+                if _is_sound(event):
+                    metrics = {name: float(x) for name, x in event.metrics.items() if _is_number(x)}
+                    self._events.append(event._replace(run=self.folder.name, metrics=metrics))
             return list(self._events)
 
     def page(self) -> str:
@@ -68,15 +68,11 @@ class Watched:
         clock = Clock([(self.folder.name, name) for name in names if name in PHASES or name in latest])
         state = "nothing has happened yet"
         for event in events:
-            known = event._replace(run=self.folder.name)  # the folder may have another name here
-            state = words(known, clock) if known.kind in ("start", "stage") else state
-        last = events[-1] if events else None
-        if last is not None and last.kind in ("finish", "fail"):
-            state = words(last)
+            state = words(event, clock)  # the clock goes with every one of them
         return TEMPLATES.get_template("watch.html").render(
             title=self.folder.resolve().name,
             state=state,
-            quiet=_quiet(last),
+            quiet=_quiet(events),
             tasks=Table(("task", "state", "stages", "time"), [_row(event) for event in latest.values()]),
             returns=_returns(events),
             curves=list(_curves(events)),
@@ -87,12 +83,17 @@ class Watched:
 
 def _is_sound(event: Event) -> bool:
     """Whether the numbers can be what they say: the file may be anybody's."""
-    times = all(-LARGEST < x < LARGEST for x in (event.time, event.seconds))
-    return (times and 0 <= event.stage <= event.stages < LARGEST) or (times and event.kind == "fail")
+    if not (_is_number(event.time) and _is_number(event.seconds)):
+        return False
+    return event.kind in KINDS and 0 <= event.stage <= max(event.stages, 0) < LARGEST
 
 
-def _quiet(last: Event | None) -> str:
-    silence = 0.0 if last is None else time.time() - last.time
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+
+
+def _quiet(events: list[Event]) -> str:
+    silence = time.time() - events[-1].time if events else 0.0
     return f"nothing new for {duration(silence)}" if silence > QUIET else ""
 
 
@@ -104,41 +105,30 @@ def _row(event: Event) -> list[str]:
 
 def _returns(events: list[Event]) -> Table | None:
     """Mean returns of the methods that have played, the best first."""
-    found: dict[str, Mapping[str, Any]] = {
-        event.task.removeprefix(RETURNS): event.metrics
-        for event in events
-        if event.task.startswith(RETURNS) and _number(event.metrics.get("test")) is not None
-    }
-    ranked = sorted(found, key=lambda name: -float(found[name]["test"]))
-    rows = [[name, *(_shown(_number(found[name].get(split))) for split in ("test", "train"))] for name in ranked]
+    played = {event.task.removeprefix(RETURNS): event.metrics for event in events if event.task.startswith(RETURNS)}
+    found = {name: metrics for name, metrics in played.items() if "test" in metrics}
+    rows = [
+        [name, *(f"{metrics[split]:.4g}" if split in metrics else "" for split in ("test", "train"))]
+        for name, metrics in sorted(found.items(), key=lambda item: -item[1]["test"])
+    ]
     return Table(("method", "test return", "training return"), rows) if rows else None
 
 
 def _curves(events: list[Event]) -> list[Curve]:
     """The first metric of `SHOWN` of each task that has two stages or more."""
-    tasks: dict[str, list[Event]] = {}
+    tasks: dict[str, dict[int, Event]] = {}
     for event in events:
         if event.kind == "stage":
-            tasks.setdefault(event.task, []).append(event)
+            tasks.setdefault(event.task, {})[event.stage] = event  # a stage that is made again counts once
     curves = []
     for task, stages in tasks.items():
-        name = next((name for name in SHOWN if _number(stages[-1].metrics.get(name)) is not None), None)
-        if name is None or len({event.stage for event in stages}) < 2:
-            continue
-        values = {event.stage: _number(event.metrics.get(name)) for event in stages}  # a stage made again counts once
-        x, y = np.array(sorted(values), float), np.array([values[at] for at in sorted(values)], float)
-        label = f"{name.replace('_', ' ')}, by stage"
-        curves.append(Curve(task, label, Markup(line_chart([Line(x, y, AGENT, label)], height=120))))
+        name = next((name for name in SHOWN if all(name in event.metrics for event in stages.values())), None)
+        if name is not None and len(stages) > 1:
+            x = np.array(sorted(stages))
+            y = np.array([stages[at].metrics[name] for at in x.tolist()])
+            line = Line(x.astype(float), y, AGENT, f"{name.replace('_', ' ')}, by stage")
+            curves.append(Curve(task, Markup(line_chart([line], height=120))))
     return curves
-
-
-def _number(value: Any) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-    return float(value) if good and math.isfinite(value) else None
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def serve(folder: Path, host: str, port: int) -> Gate:
