@@ -6,9 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
+from pdvf.core.arrays import Box
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.pretrained import find, load
-from pdvf.families import GymFamily
+from pdvf.families.base import Split
 from pdvf.families.builtin.ant_legs import AntLegs
 from pdvf.live.session import (
     HostSimulation,
@@ -137,13 +138,27 @@ class Drift(gymnasium.Env):
         Drift.closed += 1
 
 
-def drift(contexts):
-    return GymFamily("drift", lambda context: Drift(**context), contexts, [{"wind": 0.5}], horizon=20, probe_steps=1)
+class DriftFamily:
+    """A `HostFamily`; a `GymFamily` would start worker processes to learn the sizes."""
+
+    name = "drift"
+    context_names = ("wind",)
+    observation = Box(np.full(1, -10.0, np.float32), np.full(1, 10.0, np.float32))
+    action = Box(-np.ones(1, np.float32), np.ones(1, np.float32))
+    horizon, probe_steps = 20, 1
+
+    def train(self, seed):
+        return Split((1, 2), np.array([[-1.0], [1.0]], np.float32))
+
+    def test(self, seed):
+        return Split((3,), np.array([[0.5]], np.float32))
+
+    def make(self, context):
+        return Drift(**context)
 
 
 def test_an_environment_of_gymnasium_is_made_for_each_context_and_draws_itself():
-    family = drift([{"wind": -1.0}, {"wind": 1.0}])
-    simulation = make_simulation(family)
+    simulation = make_simulation(DriftFamily())
     assert isinstance(simulation, HostSimulation)
     first = np.array([1.0], np.float32)
     simulation.reset(first, 0)
@@ -162,7 +177,7 @@ def test_an_environment_of_gymnasium_is_made_for_each_context_and_draws_itself()
 
 
 def test_an_environment_that_raises_is_one_line():
-    simulation = make_simulation(drift([{"wind": -1.0}, {"wind": 1.0}]))
+    simulation = make_simulation(DriftFamily())
     context = np.array([1.0], np.float32)
     simulation.reset(context, 0)
     with pytest.raises(ConfigError, match="a function of drift raised IndexError in step"):

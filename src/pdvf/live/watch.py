@@ -64,8 +64,7 @@ class Watched:
         """The page as it is now."""
         events = self.read()
         latest = {event.task: event for event in events}
-        names = [*PHASES, *(task for task in latest if task not in PHASES)]
-        clock = Clock([(self.folder.name, name) for name in names if name in PHASES or name in latest])
+        clock = Clock([(self.folder.name, name) for name in dict.fromkeys([*PHASES, *latest])])
         state = "nothing has happened yet"
         for event in events:
             state = words(event, clock)  # the clock goes with every one of them
