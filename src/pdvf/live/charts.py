@@ -28,14 +28,14 @@ class Line(NamedTuple):
     name: str
 
 
-def line_chart(lines: Sequence[Line], height: int = 110, level: float | None = None, label: str = "") -> str:
+def line_chart(lines: Sequence[Line], height: int = 100, level: float | None = None, label: str = "") -> str:
     """Lines over a common x; `level` is a horizontal line that is named."""
     drawn = [_finite(line) for line in lines]
     if not any(len(line.x) for line in drawn):
         return _svg(height, _text(WIDTH / 2, height / 2, "nothing yet", "middle"))
     x = np.concatenate([line.x for line in drawn])
     y = np.concatenate([line.y for line in drawn] + ([np.array([level])] if level is not None else []))
-    left, right, top, bottom = 40.0, WIDTH - 6.0, 16.0, height - 16.0
+    left, right, top, bottom = 46.0, WIDTH - 6.0, 16.0, height - 16.0
     low, high = _range(y)
     first, last = float(x.min()), max(float(x.max()), float(x.min()) + 1e-9)
     parts = []
@@ -44,13 +44,13 @@ def line_chart(lines: Sequence[Line], height: int = 110, level: float | None = N
         parts.append(
             f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="currentColor" opacity=".18"/>'
         )
-        parts.append(_text(left - 4, at + 4, f"{value:.4g}", "end"))
+        parts.append(_text(left - 4, at + 4, f"{value:.3g}", "end"))
     if level is not None:
         at = _between(level, low, high, bottom, top)
         parts.append(
             f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="{TRUTH}" stroke-dasharray="4 3"/>'
         )
-        parts.append(_text(right, at - 3, label, "end", TRUTH))
+        parts.append(_text(right, at + 12 if at < height / 2 else at - 4, label, "end", TRUTH))
     for line in drawn:
         across, up = _between(line.x, first, last, left, right), _between(line.y, low, high, bottom, top)
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up, strict=True))
@@ -88,7 +88,7 @@ class Belief(NamedTuple):
     reach: float  # the plane shows at least so far from 0
 
 
-def belief_chart(belief: Belief, height: int = 190) -> str:
+def belief_chart(belief: Belief, height: int = 160) -> str:
     """The estimate with its ellipse of two standard deviations, the truth as a cross, what is known as small dots."""
     shown = [np.atleast_2d(p) for p in (belief.mean, belief.truth, belief.known) if p is not None and len(p)]
     far = max([belief.reach, *(float(np.abs(points).max()) * 1.15 for points in shown)])

@@ -9,6 +9,7 @@ import contextlib
 import io
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -38,6 +39,11 @@ MOST_TABS = 6
 """Open at once."""
 SPEEDS = ("0.25", "0.5", "1", "2", "4")
 FILM_SIZE = (720, 480)
+PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
+.mantine-Paper-root:has(.pdvf-live) { width: 100% !important; max-height: 55% !important; }
+.mantine-Paper-root:has(.pdvf-live) .mantine-ScrollArea-viewport > div > div { width: 100% !important; }
+}</style>"""
+"""viser's panel on a phone, over the whole width."""
 
 
 class _Server(viser.ViserServer):
@@ -53,6 +59,7 @@ class Page:
 
     def __init__(self, family: Family, file: Path, host: str, port: int) -> None:
         self._family, self._file = family, file
+        warnings.filterwarnings("ignore", "Queued a .* on a closed connection")  # a tab closes when it likes
         LiveSession(family, file).step()  # compiles, and says what is wrong before anybody looks
         self.tabs: dict[int, Tab] = {}
         self._lock = threading.Lock()
@@ -61,6 +68,7 @@ class Page:
         self._gate = Gate(host, port, self._server.get_port())
         self.url = self._gate.url
         self._server.gui.configure_theme(show_logo=False, show_share_button=False, control_width="large")
+        self._server.gui.main_panel.dock_right()
         self._server.on_client_connect(self._open)
         self._server.on_client_disconnect(self._close)
 
@@ -106,6 +114,8 @@ class Tab:
         self._again = self._recording = self._stopped = False
         self.frames, self._rate = 0, float(FRAMES)
         look = self._scene.look
+        if client.camera.aspect < 1:  # on a phone the panel is below
+            look = look.above(0.24, client.camera.fov)
         client.camera.position, client.camera.look_at = look.position, look.look_at
         self._build()
         self._worker = threading.Thread(target=self._run, daemon=True)
@@ -115,15 +125,16 @@ class Tab:
 
     def _build(self) -> None:
         gui, session = self._client.gui, self.session
+        gui.add_html(PHONE)
         self._numbers = gui.add_html("")
         with gui.add_folder("What is hidden"):
             self._sliders = [
                 gui.add_slider(
                     dial.name.replace("_", " "),
-                    min=dial.low,
-                    max=max(dial.high, dial.low + 1e-6),
-                    step=max(dial.high - dial.low, 1e-6) / 200,
-                    initial_value=float(np.clip(value, dial.low, dial.high)),
+                    min=rounded(dial.low),
+                    max=max(rounded(dial.high), rounded(dial.low)),
+                    step=rounded(dial.high - dial.low) / 200 or 1.0,
+                    initial_value=float(np.clip(rounded(value), rounded(dial.low), rounded(dial.high))),
                     disabled=dial.high <= dial.low,
                 )
                 for dial, value in zip(session.dials, session.context.tolist(), strict=True)
@@ -326,6 +337,11 @@ class Tab:
     def alive(self) -> bool:
         """Whether its thread runs."""
         return self._worker.is_alive()
+
+
+def rounded(value: float) -> float:
+    """To three digits, which a slider has room for."""
+    return float(f"{value:.3g}")
 
 
 class _Plane(NamedTuple):

@@ -33,6 +33,15 @@ class Look(NamedTuple):
     position: tuple[float, float, float]
     look_at: tuple[float, float, float]
 
+    def above(self, share: float, field: float) -> Look:
+        """The same sight, moved up on the screen by a share of its height; `field` is the camera's, in radians."""
+        position, aim = np.array(self.position), np.array(self.look_at)
+        ahead = aim - position
+        side = np.cross(ahead, [0.0, 0.0, 1.0])
+        up = np.cross(side, ahead) / max(float(np.linalg.norm(np.cross(side, ahead))), 1e-9)
+        down = -up * share * 2 * float(np.linalg.norm(ahead)) * np.tan(field / 2)
+        return Look(tuple(position + down), tuple(aim + down))  # type: ignore[arg-type]
+
 
 class Scene(Protocol):
     """What a tab shows."""
@@ -109,7 +118,7 @@ class MujocoScene:
         self.size = float(np.max(np.ptp(corners, axis=0)))
         middle = (corners.min(axis=0) + corners.max(axis=0)) / 2
         self._middle = np.array([*rest[self._bodies[0], :2], 0.0])
-        away = np.array([-0.25, -1.5, 0.95]) * max(self.size, 1e-3) * 1.6
+        away = np.array([-0.4, -1.5, 1.0]) * max(self.size, 1e-3) * 2.0
         aim = np.array([0.0, 0.0, float(middle[2])])
         self.look = Look(tuple(aim + away), tuple(aim))  # type: ignore[arg-type]
         self._add_floors(base)
@@ -208,10 +217,16 @@ class MujocoScene:
             for frame, body in zip(frames, self._bodies, strict=True):
                 frame.position, frame.wxyz = poses[body, :3], poses[body, 3:]
             label.position = poses[self._bodies[0], :3] + np.array([0.0, 0.0, 0.45 * self.size])
-            if frames is self._frames[0]:
-                self._follow(poses[self._bodies[0], :2])
+        agent, ghost = (
+            (1 - share) * before[self._bodies[0], :2] + share * after[self._bodies[0], :2]
+            for before, after in zip(self._before, self._after, strict=True)
+        )
+        apart = (ghost - agent) / 2
+        apart *= min(1.0, self.size / max(float(np.linalg.norm(apart)), 1e-9))
+        self._follow(agent + apart)
 
     def _follow(self, place: np.ndarray) -> None:
+        """Keeps a place, between the two while they are near each other, about the middle."""
         away = place - self._middle[:2]
         distance, free = float(np.linalg.norm(away)), 0.25 * self.size
         if distance > free:

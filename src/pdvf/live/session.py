@@ -204,7 +204,8 @@ class LiveSession:
         self.agent, self.ghost = self._player(True), self._player(False)
         self.finished: list[Finished] = []
         self.episode = seed
-        self.context = self._wanted = self.usual_context(family.test(0).contexts[0])
+        unseen = family.test(0).contexts
+        self.context = self._wanted = self.usual_context(unseen[len(unseen) // 2])
         self.begin()
 
     def _player(self, adapting: bool) -> Player:
