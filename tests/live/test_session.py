@@ -33,8 +33,22 @@ def test_both_start_alike_and_part(ship):
     for _ in range(5):
         session.step()
     assert not np.array_equal(session.agent.observation, session.ghost.observation)
-    assert estimate(session.agent.adapter) is not None
-    assert estimate(session.ghost.adapter) is None
+    assert np.isfinite(session.agent.adapter.predicted_return)
+    assert np.isnan(session.ghost.adapter.predicted_return)
+
+
+def test_the_ghost_of_pd_vf_plays_one_policy_in_all_environments(ship):
+    session = LiveSession(*ship)
+    chosen = []
+    for angle in (0.5, 2.5):
+        session.set_context(session.usual_context(np.array([angle])))
+        session.begin()
+        session.step()
+        session.step()
+        chosen.append([player.adapter.z_pi for player in (session.agent, session.ghost)])
+    (agent, ghost), (other_agent, other_ghost) = chosen
+    np.testing.assert_array_equal(ghost, other_ghost)
+    assert abs(agent @ other_agent) < 0.99
 
 
 def test_a_pair_ends_when_both_have_and_the_next_begins(ship):
@@ -53,17 +67,15 @@ def test_a_pair_ends_when_both_have_and_the_next_begins(ship):
     assert len(session.finished) == 1
 
 
-def test_a_context_acts_at_once_and_the_agent_adapts_anew(ship):
+def test_pd_vf_adapts_at_the_start_so_another_context_begins_another_episode(ship):
     session = LiveSession(*ship)
     session.step()
     session.step()
-    before = estimate(session.agent.adapter).mean
-    place = session.agent.observation
+    before, episode = estimate(session.agent.adapter).mean, session.episode
     session.set_context(session.usual_context(np.array([1.0])))
     session.step()
-    assert session.agent.steps == 3  # the episode goes on
-    assert np.linalg.norm(session.agent.observation - place) < 1.0
-    assert estimate(session.agent.adapter) is None  # it probes again
+    assert session.restarts
+    assert (session.episode, session.agent.steps) == (episode + 1, 1)
     session.step()
     assert np.linalg.norm(estimate(session.agent.adapter).mean - before) > 0.1
 

@@ -61,7 +61,7 @@ class BeliefAdapter(Adapter):
         self._begin_episode()
 
     def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
-        if previous is not None and self.adapting:
+        if previous is not None:
             self._update(*previous, s)
         self._seen[: self.observation_size] = s
         return clip(self._actor(scale(self._weights, "actor.observation", self._seen)), -ONE, ONE)

@@ -35,8 +35,6 @@ class Adapter(abc.ABC):
     """
 
     predicted_return = float("nan")
-    adapting = True
-    """Set to False before `reset`, it acts throughout as is best on average over training: what adapting is worth."""
 
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         self._weights = weights

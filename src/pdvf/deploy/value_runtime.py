@@ -30,11 +30,6 @@ class ValueAdapter(Adapter):
         self._begin_episode()
 
     @property
-    def known_z_d(self) -> np.ndarray:
-        """z_d [E, d] of the training environments."""
-        return self._weights["train_z_d"]
-
-    @property
     def out_of_distribution(self) -> float:
         """How far z_d lies from anything seen in training.
 
@@ -58,9 +53,6 @@ class ValueAdapter(Adapter):
     def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
         if self._s0 is None:
             self._s0 = s
-            if not self.adapting:
-                matrix = self._matrices(s, self._weights["train_z_d"]).mean(axis=0)
-                self._play(np.linalg.eigh(matrix)[1][:, -1])
         if self.z_pi is None and previous is not None:
             self._transitions.append((*previous, s))
             if len(self._transitions) == self.probe_steps:
@@ -77,13 +69,9 @@ class ValueAdapter(Adapter):
     def _adapt(self) -> None:
         self.z_d = self.infer(*(np.stack(column) for column in zip(*self._transitions, strict=True)))
         assert self._s0 is not None
-        z_pi, self.predicted_return = self.select(self._s0, self.z_d)
-        self._play(z_pi)
-
-    def _play(self, z_pi: np.ndarray) -> None:
-        self.z_pi = z_pi
-        place = np.zeros(self.observation_size, np.float32)  # `_decide` writes there
-        self._seen = np.concatenate([place, _features(z_pi)])
+        self.z_pi, self.predicted_return = self.select(self._s0, self.z_d)
+        place = np.zeros(self.observation_size, np.float32)  # `act` writes there
+        self._seen = np.concatenate([place, _features(self.z_pi)])
 
     def infer(self, observation: np.ndarray, action: np.ndarray, following: np.ndarray) -> np.ndarray:
         """z_d [d] from transitions s [m, o], a [m, a] scaled, s' [m, o]."""

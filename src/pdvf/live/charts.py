@@ -130,7 +130,7 @@ def _svg(height: int, *parts: str) -> str:
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", colour: str = "currentColor") -> str:
+def _text(x: float, y: float | np.ndarray, words: str, anchor: str = "start", colour: str = "currentColor") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{escape(colour)}">{escape(words)}</text>'
 
 

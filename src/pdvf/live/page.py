@@ -20,6 +20,7 @@ import viser
 
 from pdvf.core.validation import OneLineError
 from pdvf.deploy.belief_runtime import BeliefAdapter
+from pdvf.deploy.model_format import read
 from pdvf.deploy.runtime import Adapter
 from pdvf.deploy.value_runtime import ValueAdapter
 from pdvf.families.base import Family
@@ -110,6 +111,7 @@ class Tab:
         self.session = LiveSession(family, file)
         self._scene: Scene = make_scene(client.scene, self.session)
         self._truth: np.ndarray | None = None
+        self._known = read(file)[1].get("train_z_d", np.zeros((0, 2)))
         self._film: Film | None = None
         self._again = self._recording = self._stopped = False
         self.frames, self._rate = 0, float(FRAMES)
@@ -139,6 +141,8 @@ class Tab:
                 )
                 for dial, value in zip(session.dials, session.context.tolist(), strict=True)
             ]
+            if session.restarts:
+                gui.add_markdown("A change begins another episode.")
         for slider in self._sliders:
             slider.on_update(lambda _: session.set_context(np.array([s.value for s in self._sliders])))
         with gui.add_folder("Play"):
@@ -284,8 +288,8 @@ class Tab:
         )
 
     def _belief(self) -> charts.Belief:
-        adapter, found = self.session.agent.adapter, estimate(self.session.agent.adapter)
-        known = adapter.known_z_d if isinstance(adapter, ValueAdapter) else np.zeros((0, 2))
+        found = estimate(self.session.agent.adapter)
+        known = self._known
         size = known.shape[1] if found is None else len(found.mean)
         plane = _Plane.of(known) if len(known) else _Plane(np.zeros(size), np.eye(2, size))
         return charts.Belief(

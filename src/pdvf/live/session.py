@@ -6,6 +6,7 @@ Nothing is drawn here, and no page is needed: `pdvf.live.page` shows a `LiveSess
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.belief_runtime import BeliefAdapter
+from pdvf.deploy.model_format import read
 from pdvf.deploy.runtime import Adapter
 from pdvf.deploy.value_runtime import ValueAdapter
 from pdvf.engines.gym_envs import NativeMujoco, compiled_functions
@@ -90,7 +92,8 @@ class HostSimulation:
     settable = False
 
     def __init__(self, family: Any) -> None:
-        self._family, self._env, self._context, self.seconds = family, None, np.zeros(0), SECONDS
+        self._family, self._context, self.seconds = family, np.zeros(0), SECONDS
+        self._env: Any = None
 
     def reset(self, context: np.ndarray, seed: int) -> np.ndarray:
         """The first observation; the environment is made anew where the context is another."""
@@ -102,7 +105,7 @@ class HostSimulation:
                 self._env.unwrapped.render_mode = "rgb_array"
             self.seconds = 1.0 / float(self._env.metadata.get("render_fps") or 1.0 / SECONDS)
         self._context = context
-        observed, _ = call_user(self._family, "reset", lambda: self._env.reset(seed=seed))
+        observed, _ = call_user(self._family, "reset", partial(self._env.reset, seed=seed))
         return np.asarray(observed)
 
     def step(self, context: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
@@ -149,6 +152,33 @@ class Finished(NamedTuple):
     ghost: float
 
 
+def load_ghost(file: Path) -> Adapter:
+    """The same agent without adapting.
+
+    PD-VF plays the policy that W expects most of on average over the training environments, whatever it has probed.
+    Any other agent forgets at every step what it has seen: PD-VF-plus acts under its prior throughout.
+    """
+    ghost = Adapter.load(file)
+    if isinstance(ghost, ValueAdapter):
+        value, known = ghost, read(file)[1]["train_z_d"]
+
+        def select(s0: np.ndarray, z_d: np.ndarray) -> tuple[np.ndarray, float]:
+            del z_d
+            mean = np.mean([value.matrix(s0, z) for z in known], axis=0)
+            return np.linalg.eigh(mean)[1][:, -1], float("nan")
+
+        ghost.select = select
+        return ghost
+    act = ghost.act
+
+    def forget_and_act(observation: Any) -> np.ndarray:
+        ghost.reset(observation)
+        return act(observation)
+
+    ghost.act = forget_and_act
+    return ghost
+
+
 @dataclass
 class Player:
     """An agent in an environment of its own."""
@@ -193,9 +223,9 @@ class Player:
 class LiveSession:
     """Pairs of episodes, one after the other: the agent and its ghost, which does not adapt, from the same start.
 
-    `set_context` may be called at any time and by any thread, everything else by one thread. A context that changes
-    acts at once. The agent is told that something has changed, not what: it begins to adapt anew. Environments of
-    Gymnasium cannot change within an episode, so theirs begin another one.
+    `set_context` may be called at any time and by any thread, everything else by one thread. It acts from the next step
+    on. An agent with a belief is told that something has changed, not what, and begins to form another one. PD-VF
+    adapts at the start of an episode, and environments of Gymnasium cannot change within one: there another begins.
     """
 
     def __init__(self, family: Family, file: Path, seed: int = 0) -> None:
@@ -209,8 +239,7 @@ class LiveSession:
         self.begin()
 
     def _player(self, adapting: bool) -> Player:
-        adapter = Adapter.load(self.file)
-        adapter.adapting = adapting
+        adapter = Adapter.load(self.file) if adapting else load_ghost(self.file)
         return Player(adapter, make_simulation(self.family), objective_of(self.family), self.family.horizon)
 
     def usual_context(self, context: np.ndarray) -> np.ndarray:
@@ -233,11 +262,17 @@ class LiveSession:
         for player in (self.agent, self.ghost):
             player.begin(self.context, self.episode)
 
+    @property
+    def restarts(self) -> bool:
+        """Whether another context begins another episode."""
+        return isinstance(self.agent.adapter, ValueAdapter) or not self.agent.simulation.settable
+
     def step(self) -> None:
         """One step of both; after the end of both, the next pair begins."""
-        if self.over or not (self.agent.simulation.settable or np.array_equal(self._wanted, self.context)):
+        changed = not np.array_equal(self._wanted, self.context)
+        if self.over or (changed and self.restarts):
             self.begin()
-        elif not np.array_equal(self._wanted, self.context):
+        elif changed:
             self.context = self._wanted
             self.agent.adapter.reset(self.agent.observation)
         self.agent.step(self.context)
