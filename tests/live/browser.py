@@ -50,11 +50,13 @@ class Browser:
         self._port = int(file.read_text().split()[0])
 
     def open(self, url: str, width: int = 1440, height: int = 900) -> Tab:
-        """A new tab of this size."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/json/new?about:blank", method="PUT")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            found = json.load(answer)
-        tab = Tab(found["webSocketDebuggerUrl"])
+        """A new tab of this size, in a window of its own: one that is behind another draws nothing."""
+        address = f"127.0.0.1:{self._port}"
+        with urllib.request.urlopen(f"http://{address}/json/version", timeout=30) as answer:
+            whole = Tab(json.load(answer)["webSocketDebuggerUrl"])
+        made = whole.call("Target.createTarget", url="about:blank", newWindow=True, width=width, height=height)
+        whole.leave()
+        tab = Tab(f"ws://{address}/devtools/page/{made['targetId']}")
         tab.size(width, height)
         tab.call("Page.enable")
         tab.call("Page.navigate", url=url)
@@ -118,6 +120,10 @@ class Tab:
         """Closes the tab."""
         with contextlib.suppress(Exception):  # it answers, or it is gone already
             self.call("Page.close")
+        self.leave()
+
+    def leave(self) -> None:
+        """Ends the connection."""
         self._socket.close()
 
 
