@@ -188,6 +188,16 @@ def test_an_environment_of_gymnasium_is_made_for_each_context_and_draws_itself()
     assert Drift.closed == closed + 2
 
 
+def test_an_environment_that_cannot_draw_goes_on(monkeypatch):
+    def fails(self):
+        raise ImportError("no module named pygame")
+
+    monkeypatch.setattr(Drift, "render", fails)
+    simulation = make_simulation(DriftFamily())
+    simulation.reset(np.array([1.0], np.float32), 0)
+    assert simulation.shown.startswith("draws no picture: no module named pygame")
+
+
 def test_an_environment_that_raises_is_one_line():
     simulation = make_simulation(DriftFamily())
     context = np.array([1.0], np.float32)

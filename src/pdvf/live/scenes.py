@@ -301,27 +301,25 @@ class PictureScene:
     def set_context(self, context: np.ndarray) -> None:
         """The pictures show it, if anything does."""
 
-    def begin(self, agent: np.ndarray | None, ghost: np.ndarray | None) -> None:
+    def begin(self, agent: np.ndarray | str, ghost: np.ndarray | str) -> None:
         """The first pictures."""
         self.step(agent, ghost)
 
-    def step(self, agent: np.ndarray | None, ghost: np.ndarray | None) -> None:
+    def step(self, agent: np.ndarray | str, ghost: np.ndarray | str) -> None:
         """The next ones."""
-        for i, picture in enumerate((agent, ghost)):
-            if picture is None or picture.ndim != 3:
-                if self._frames[i] is None:
-                    self._scene.add_label(f"/none_{i}", "draws no picture", position=(i - 0.5, 0.0, 0.0))
-                continue
-            frame = self._frames[i]
-            if frame is None:
-                high, wide = picture.shape[:2]
+        for i, shown in enumerate((agent, ghost)):
+            frame, place = self._frames[i], (i - 0.5, 0.0, 0.0)
+            if isinstance(shown, str) or shown.ndim != 3:
+                words = shown if isinstance(shown, str) else "draws no picture"
+                self._scene.add_label(f"/words_{i}", words[:80], position=place, anchor="center-center")
+            elif frame is None:
+                high, wide = shown.shape[:2]
                 size = 0.96 / max(high, wide)
-                place = (i - 0.5, 0.0, 0.0)
                 self._frames[i] = self._scene.add_image(
-                    f"/picture_{i}", picture, wide * size, high * size, wxyz=FACING, position=place
+                    f"/picture_{i}", shown, wide * size, high * size, wxyz=FACING, position=place
                 )
             else:
-                frame.image = picture
+                frame.image = shown
 
     def draw(self, share: float) -> None:
         """Nothing lies between two pictures."""

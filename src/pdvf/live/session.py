@@ -21,6 +21,7 @@ from pdvf.deploy.value_runtime import ValueAdapter
 from pdvf.engines.gym_envs import NativeMujoco, compiled_functions
 from pdvf.families.base import Dial, DialledFamily, Family, HostFamily, MujocoFamily
 from pdvf.families.custom import by_name
+from pdvf.families.env_process import said
 from pdvf.families.mujoco import call_user
 
 SECONDS = 0.05
@@ -46,8 +47,11 @@ class Simulation(Protocol):
         ...
 
     @property
-    def shown(self) -> np.ndarray | None:
-        """What there is to draw: positions [nq] of a MuJoCo model, a picture [h, w, 3], else the observation [o]."""
+    def shown(self) -> np.ndarray | str:
+        """What there is to draw: positions [nq] of a MuJoCo model, a picture [h, w, 3], else the observation [o].
+
+        Words where there is nothing.
+        """
         ...
 
     def close(self) -> None:
@@ -111,17 +115,18 @@ class HostSimulation:
     def step(self, context: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         """One step, in the context of the episode's start."""
         del context
-        assert self._env is not None
         observed, reward, terminated, *_ = call_user(self._family, "step", self._env.step, action)
         return np.asarray(observed), float(reward), bool(terminated)
 
     @property
-    def shown(self) -> np.ndarray | None:
+    def shown(self) -> np.ndarray | str:
         """A picture, where the environment draws one."""
-        assert self._env is not None
         if "rgb_array" not in self._env.metadata.get("render_modes", ()):
-            return None
-        return call_user(self._family, "render", self._env.render)
+            return "draws no picture"
+        try:
+            return np.asarray(self._env.render())
+        except Exception as error:  # often a library that is not installed: the episode can do without
+            return f"draws no picture{said(error)}"
 
     def close(self) -> None:
         """Closes the environment."""
