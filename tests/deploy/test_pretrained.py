@@ -28,7 +28,7 @@ def file(tmp_path_factory):
 
 def test_five_environments_and_what_the_run_had_measured(file, capsys):
     with relaxed():
-        assert main(["play", str(file), "--episodes", "1"]) == 0
+        assert main(["play", "--table", str(file), "--episodes", "1"]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert rows[0].startswith("spaceship: one adapted episode at a time")
     assert [row.split()[0] for row in rows[2:]] == ["16", "17", "18", "19", "20", "mean"]
@@ -40,7 +40,7 @@ def test_a_model_of_pd_vf_plus_plays(tmp_path, capsys):
     family = make_family("spaceship", OPTIONS["spaceship"])
     with relaxed():
         (tmp_path / "plus.pdvf").write_bytes(export(make_agent(family), family, {"measured": {"16": 0.123}}))
-        assert main(["play", str(tmp_path / "plus.pdvf"), "--episodes", "1"]) == 0
+        assert main(["play", "--table", str(tmp_path / "plus.pdvf"), "--episodes", "1"]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in rows[2:]] == ["16", "17", "18", "19", "20", "mean"]
     number, returned, _, its_run, unlike = rows[2].split()  # it predicts no return
@@ -51,13 +51,13 @@ def test_a_model_of_pd_vf_plus_plays(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["hovercraft", "nothing.pdvf"])
 def test_a_model_that_is_not_there(name, capsys):
-    assert main(["play", name]) == 2
+    assert main(["play", "--table", name]) == 2
     assert f"the model is '{name}', expected a file made by `pdvf export`" in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_model(tmp_path, capsys):
     (tmp_path / "bad.pdvf").write_bytes(b"nonsense")
-    assert main(["play", str(tmp_path / "bad.pdvf")]) == 2
+    assert main(["play", "--table", str(tmp_path / "bad.pdvf")]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
 
@@ -65,7 +65,7 @@ def test_a_model_of_another_size_than_its_family(file, tmp_path, capsys):
     family = make_family("swimmer", OPTIONS["swimmer"])
     with relaxed():
         (tmp_path / "other.pdvf").write_bytes(export(make_adapter(family, 0.5), family, {"family": "spaceship"}))
-    assert main(["play", str(tmp_path / "other.pdvf")]) == 2
+    assert main(["play", "--table", str(tmp_path / "other.pdvf")]) == 2
     assert "for observation and action of sizes (8, 2), expected (2, 2)" in capsys.readouterr().err
 
 
@@ -85,7 +85,7 @@ def test_measured_returns_are_those_of_the_model(tmp_path):
 
 
 def test_the_model_that_comes_with_the_package_does_what_its_run_measured(capsys):
-    assert main(["play", "spaceship", "--episodes", "1"]) == 0
+    assert main(["play", "--table", "spaceship", "--episodes", "1"]) == 0
     for row in capsys.readouterr().out.splitlines()[2:7]:
         _, returned, _, its_run, *_ = row.split()
         assert float(returned) == pytest.approx(float(its_run), abs=5e-3)

@@ -33,6 +33,7 @@ from pdvf.cli.reproduce import Reproduce
 from pdvf.cli.run import Run
 from pdvf.cli.shared import Command
 from pdvf.cli.sweep import Sweep
+from pdvf.cli.watch import Watch
 from pdvf.core.processes import INTERRUPTED, LINE
 from pdvf.core.validation import ConfigError
 from pdvf.experiment.errors import RunError
@@ -48,6 +49,7 @@ COMMANDS: dict[str, type[Command]] = {
     "diagnose": Diagnose,
     "export": Export,
     "play": Play,
+    "watch": Watch,
     "init": Init,
     "train": phases.Train,
     "collect": phases.Collect,

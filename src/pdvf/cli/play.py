@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,21 +12,41 @@ import tyro
 
 @dataclass(frozen=True)
 class Play:
-    """Plays an exported model in unseen environments."""
+    """Shows an exported model live: a page with dials for what is hidden, and beside it the same without adapting."""
 
     file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|NAME")]
     """A file that `pdvf export` wrote, of PD-VF or PD-VF-plus, or a model that comes with the package: spaceship."""
     family: str | None = None
     """The model's family, where it is your own: file.py:object or package.module:object."""
+    host: str = "127.0.0.1"
+    """Address of this machine to listen on; a page that other machines can reach asks for a token."""
+    port: int = 8080
+    """Port of the page; 0 takes a free one."""
+    table: bool = False
+    """No page: play in every test environment and print the returns."""
     episodes: int = 10
-    """Episodes in each test environment."""
+    """Episodes of the table in each test environment."""
     seed: int = 0
-    """Seed of the first episode's start."""
+    """Seed of the start of the table's first episode."""
 
     def main(self, said: str) -> int:
-        """Prints the returns."""
+        """Serves the page until it is stopped, or prints the returns."""
         del said
-        from pdvf.deploy.pretrained import find, play, table
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # one environment at a time; read when JAX is imported
+        from pdvf.core.processes import exit_on_interrupt
+        from pdvf.deploy.pretrained import find, load, play, table
+        from pdvf.families.mujoco import need
 
-        print(table(*play(find(self.file), self.episodes, self.seed, self.family)))
+        if self.table:
+            print(table(*play(find(self.file), self.episodes, self.seed, self.family)))
+            return 0
+        file = find(self.file)
+        _, family = load(file, self.family)
+        need("viser", "live", "the page of `pdvf play` (--table prints returns without one)")
+        from pdvf.live.page import Page
+
+        page = Page(family, file, self.host, self.port)
+        exit_on_interrupt("pdvf: the page is closed")
+        print(f"{file.stem}: {page.url}  (Ctrl-C ends it)", flush=True)
+        threading.Event().wait()
         return 0

@@ -16,7 +16,7 @@ import scipy.stats
 from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
-from pdvf.families.base import HostFamily, MujocoFamily
+from pdvf.families.base import Family, HostFamily, MujocoFamily
 from pdvf.families.gym_ids import gym_id, register
 from pdvf.families.registry import family_names, make_family
 
@@ -44,40 +44,46 @@ def find(name: str) -> Path:
     return packed[name]
 
 
-def play(file: Path, episodes: int, seed: int, target: str | None = None) -> tuple[str, list[Played]]:
-    """The family of a model, and its episodes in each test environment; `target` names a family of the user's own."""
+def load(file: Path, target: str | None = None) -> tuple[Adapter, Family]:
+    """A model and its family; `target` names a family of the user's own."""
     try:
-        return _play(Adapter.load(file), file, episodes, seed, target)
+        adapter = Adapter.load(file)
     except AdapterError as error:
         raise ConfigError(str(error)) from error
+    return adapter, _family_of(adapter, file, target)
 
 
-def _play(adapter: Adapter, file: Path, episodes: int, seed: int, target: str | None) -> tuple[str, list[Played]]:
-    family = adapter.about["family"]
-    if target is None and family not in family_names():
-        raise ConfigError(
-            f"{file} is for the family {family!r}, expected one of: {', '.join(family_names())}; name your own with "
-            "--family file.py:object"
-        )
+def play(file: Path, episodes: int, seed: int, target: str | None = None) -> tuple[str, list[Played]]:
+    """The family of a model, and its episodes in each test environment; `target` is as for `load`."""
     if episodes < 1:
         raise ConfigError(f"--episodes is {episodes}, expected at least 1")
-
+    adapter, family = load(file, target)
     measured = adapter.about.get("measured", {})
     found = []
-    made = make_family(target or family)
-    if made.name != family:
-        raise ConfigError(f"{file} is for the family {family!r}, expected {made.name!r} as --family says")
-    split = made.test(seed=0)
+    split = family.test(seed=0)
     for number, context in zip(split.numbers, split.contexts, strict=True):
-        env = _environment(made, number, context)
-        given, expected = (adapter.observation_size, adapter.action_size), _sizes(env)
-        if given != expected:
-            raise ConfigError(f"{file} is for observation and action of sizes {given}, expected {expected}")
-        returns = np.array([_episode(adapter, env, objective_of(made), seed + j) for j in range(episodes)])
+        env = _environment(family, number, context)
+        returns = np.array([_episode(adapter, env, objective_of(family), seed + j) for j in range(episodes)])
         known = measured.get(str(number))
         found.append(Played(number, returns, known, adapter.predicted_return, adapter.out_of_distribution))
         env.close()
-    return family, found
+    return family.name, found
+
+
+def _family_of(adapter: Adapter, file: Path, target: str | None) -> Family:
+    name = adapter.about["family"]
+    if target is None and name not in family_names():
+        raise ConfigError(
+            f"{file} is for the family {name!r}, expected one of: {', '.join(family_names())}; name your own with "
+            "--family file.py:object"
+        )
+    family = make_family(target or name)
+    if family.name != name:
+        raise ConfigError(f"{file} is for the family {name!r}, expected {family.name!r} as --family says")
+    given, expected = (adapter.observation_size, adapter.action_size), (family.observation.size, family.action.size)
+    if given != expected:
+        raise ConfigError(f"{file} is for observation and action of sizes {given}, expected {expected}")
+    return family
 
 
 def _environment(family: Any, number: int, context: np.ndarray) -> gymnasium.Env:
@@ -90,12 +96,6 @@ def _environment(family: Any, number: int, context: np.ndarray) -> gymnasium.Env
     from pdvf.engines.gym_envs import FamilyEnv, MujocoEnv
 
     return MujocoEnv(family, number) if isinstance(family, MujocoFamily) else FamilyEnv(family, number)
-
-
-def _sizes(env: gymnasium.Env) -> tuple[int, int]:
-    assert env.observation_space.shape is not None
-    assert env.action_space.shape is not None
-    return env.observation_space.shape[0], env.action_space.shape[0]
 
 
 def _episode(adapter: Adapter, env: gymnasium.Env, objective: Any, seed: int) -> float:

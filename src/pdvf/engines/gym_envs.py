@@ -38,7 +38,7 @@ Draw = Callable[[np.ndarray, State, np.ndarray], np.ndarray]
 """From a context [c], a state and the observations so far [t, o] to a picture [height, width, 3] of bytes."""
 
 
-class _Compiled(NamedTuple):
+class Compiled(NamedTuple):
     """A family's functions, compiled once: for one environment, and for n."""
 
     reset: Callable[..., tuple[State, Array]]
@@ -48,7 +48,9 @@ class _Compiled(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _compiled(family: NativeFamily) -> _Compiled:
+def compiled_functions(family: NativeFamily) -> Compiled:
+    """The functions of a native family, or of a MuJoCo one as `NativeMujoco`; the same for the same family."""
+
     def reset(context: Array, seed: Array) -> tuple[State, Array]:
         state = family.initial_state(jax.random.key(seed), context)
         return state, family.observe(state)
@@ -71,7 +73,7 @@ def _compiled(family: NativeFamily) -> _Compiled:
         truncated = (times >= family.horizon) & ~terminated
         return states, times, observations, jnp.where(over, 0.0, rewards), terminated, truncated
 
-    return _Compiled(jax.jit(reset), jax.jit(step), jax.jit(jax.vmap(reset)), jax.jit(step_many))
+    return Compiled(jax.jit(reset), jax.jit(step), jax.jit(jax.vmap(reset)), jax.jit(step_many))
 
 
 class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -111,7 +113,7 @@ class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Starts an episode."""
         _reject(options)
         super().reset(seed=seed)
-        self._state, observed = _compiled(self.family).reset(self._context, _draw_seed(self.np_random))
+        self._state, observed = compiled_functions(self.family).reset(self._context, _draw_seed(self.np_random))
         self._time, self._over = 0, False
         observation = np.array(observed)
         self._path = [observation.copy()]
@@ -124,7 +126,7 @@ class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
                 "step was called before reset or after the end of the episode; call reset first"
             )
         action = _checked(action, (self.family.action.size,))
-        self._state, observed, reward, ended = _compiled(self.family).step(self._context, self._state, action)
+        self._state, observed, reward, ended = compiled_functions(self.family).step(self._context, self._state, action)
         self._time += 1
         terminated = bool(ended)
         truncated = self._time >= self.family.horizon and not terminated
@@ -202,7 +204,7 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
             if one is not None:
                 self._generators[i] = seeding.np_random(one)[0]
         seeds = np.array([_draw_seed(generator) for generator in self._generators])
-        self._states, observations = _compiled(self.family).reset_many(self._contexts, seeds)
+        self._states, observations = compiled_functions(self.family).reset_many(self._contexts, seeds)
         self._times = np.zeros(self.num_envs, np.int32)
         self._over = np.zeros(self.num_envs, bool)
         return np.array(observations), self._info()
@@ -215,9 +217,9 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         seeds = np.zeros(self.num_envs, np.uint32)
         for i in np.flatnonzero(self._over):
             seeds[i] = _draw_seed(self._generators[i])
-        self._states, self._times, observations, rewards, terminated, truncated = _compiled(self.family).step_many(
-            self._contexts, self._states, self._times, self._over, seeds, actions
-        )
+        self._states, self._times, observations, rewards, terminated, truncated = compiled_functions(
+            self.family
+        ).step_many(self._contexts, self._states, self._times, self._over, seeds, actions)
         terminated, truncated = np.array(terminated), np.array(truncated)
         self._over = terminated | truncated
         return np.array(observations), np.array(rewards, np.float64), terminated, truncated, self._info()

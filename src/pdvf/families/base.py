@@ -110,6 +110,25 @@ class TaskFamily(Family, Protocol):
         ...
 
 
+class Dial(NamedTuple):
+    """One number of a context that can be set by hand: its name, its range and its usual value."""
+
+    name: str
+    low: float
+    high: float
+    usual: float
+
+
+@runtime_checkable
+class DialledFamily(Family, Protocol):
+    """A family that says how its contexts can be set by hand; those of others go over what their environments span."""
+
+    @property
+    def dials(self) -> tuple[Dial, ...]:
+        """One for each number of a context [c]; more may follow, if the dynamics take contexts that are longer."""
+        ...
+
+
 @runtime_checkable
 class DrawnFamily(Family, Protocol):
     """A family whose observation is a place in a plane, and who can draw what is there."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from tyro.conf import Fixed
 
-from pdvf.families.base import Split
+from pdvf.families.base import Dial, Split
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,15 @@ class OnCircle:
 
     options: Any  # CircleOptions
     context_names = ("angle",)
+    dial_names: tuple[str, str]
+    """What a context's angle and the radius of the circle are, in the family's words."""
+
+    @property
+    def dials(self) -> tuple[Dial, ...]:
+        """The angle, and the radius: a context of two numbers has one of its own."""
+        angle, radius = self.dial_names
+        usual = self.options.radius
+        return Dial(angle, 0.0, float(2 * np.pi), 0.0), Dial(radius, 0.0, 2.0 * usual, usual)
 
     def train(self, seed: int) -> Split:
         """Environments 1 to 15."""
@@ -46,6 +55,11 @@ class OnCircle:
         return Split(tuple(int(n) for n in numbers[chosen]), angles[chosen, None].astype(np.float32))
 
 
+def radius_of(radius: float, context: Any) -> Any:
+    """The radius of the circle: the family's, or the second number of a context that has one."""
+    return context[1] if len(context) > 1 else radius
+
+
 def wind(radius: float, context: np.ndarray) -> np.ndarray:
-    """Velocity [3] of a fluid for an angle [1]."""
-    return radius * np.array([np.cos(context[0]), np.sin(context[0]), 0.0])
+    """Velocity [3] of a fluid for an angle [1], or for an angle and a speed [2]."""
+    return radius_of(radius, context) * np.array([np.cos(context[0]), np.sin(context[0]), 0.0])

@@ -62,7 +62,8 @@ def _compile(family: MujocoFamily, context: bytes | None) -> MjModel:
     if context is None:
         return call_user(family, "model", spec.compile)
     numbers = np.frombuffer(context, np.float32)
-    where = f"edit_model in context {dict(zip(family.context_names, map(float, map(str, numbers)), strict=True))}"
+    named = dict(zip(family.context_names, map(float, map(str, numbers)), strict=False))  # dials may set more
+    where = f"edit_model in context {named}"
     call_user(family, where, family.edit, spec, numbers)
     return call_user(family, where, spec.compile)
 

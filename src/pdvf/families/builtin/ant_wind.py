@@ -50,6 +50,7 @@ class AntWind(OnCircle, Ant):
     options: AntWindOptions = field(default_factory=AntWindOptions)
     name = "ant-wind"
     arrow = "wind"
+    dial_names = ("wind direction", "wind strength")
 
     def base(self) -> MjSpec:
         """The ant in still air."""

@@ -22,7 +22,7 @@ from tyro.conf import Fixed
 from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.base import Timed
-from pdvf.families.circle import CircleOptions, OnCircle
+from pdvf.families.circle import CircleOptions, OnCircle, radius_of
 from pdvf.families.presets import QUICK_MODEL, SMALL_BASELINES, SMALL_MODEL
 from pdvf.families.registry import FamilySpec
 
@@ -90,6 +90,7 @@ class Spaceship(OnCircle, Timed):
 
     options: SpaceshipOptions = field(default_factory=SpaceshipOptions)
     name = "spaceship"
+    dial_names = ("angle of the charges", "size of the charges")
 
     @property
     def observation(self) -> Box:
@@ -118,7 +119,7 @@ class Spaceship(OnCircle, Timed):
     def field(self, context: Array, position: Array) -> Array:
         """Force of the two charges on the ship, F_env [2]."""
         o = self.options
-        charges = o.radius * jnp.stack([jnp.cos(context[0]), jnp.sin(context[0])])  # [2]
+        charges = radius_of(o.radius, context) * jnp.stack([jnp.cos(context[0]), jnp.sin(context[0])])  # [2]
         away = position - jnp.asarray(o.charges, jnp.float32)  # [2 charges, 2]
         cubed = jnp.sum(away**2, axis=-1) ** 1.5
         return o.strength * jnp.sum((charges / (cubed + o.softening))[:, None] * away, axis=0)
@@ -166,7 +167,7 @@ class Spaceship(OnCircle, Timed):
         u, v = np.asarray(force).reshape(len(line), len(line), 2).transpose(2, 0, 1)
         width = 0.4 + 1.1 * np.clip(np.log1p(np.hypot(u, v)) / 1.5, 0, 1)
         axes.streamplot(line, line, u, v, color=FIELD, linewidth=width, arrowsize=0.7, density=0.8, zorder=1)
-        charges = o.radius * np.array([np.cos(context[0]), np.sin(context[0])])
+        charges = radius_of(o.radius, context) * np.array([np.cos(context[0]), np.sin(context[0])])
         for place, charge in zip(o.charges, charges.tolist(), strict=True):
             share = abs(charge) / o.radius
             fill, sign = (INK, "white") if charge > 0 else ("white", INK)

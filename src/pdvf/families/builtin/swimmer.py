@@ -66,6 +66,7 @@ class Swimmer(OnCircle, Simulated):
     options: SwimmerOptions = field(default_factory=SwimmerOptions)
     name = "swimmer"
     arrow = "current"
+    dial_names = ("direction of the current", "strength of the current")
 
     @property
     def observation(self) -> Box:

@@ -1,0 +1,34 @@
+"""`pdvf watch`."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Shows a run while it trains: a page with what is done, curves, returns so far and the time left."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder of a run, also of one that another machine is at work on; only its event stream is read."""
+    host: str = "127.0.0.1"
+    """Address of this machine to listen on; a page that other machines can reach asks for a token."""
+    port: int = 8081
+    """Port of the page; 0 takes a free one."""
+
+    def main(self, said: str) -> int:
+        """Serves the page until it is stopped."""
+        del said
+        from pdvf.core.processes import exit_on_interrupt
+        from pdvf.live.watch import serve
+
+        gate = serve(self.run, self.host, self.port)
+        exit_on_interrupt("pdvf: the page is closed")
+        print(f"{self.run}: {gate.url}  (Ctrl-C ends it)", flush=True)
+        threading.Event().wait()
+        return 0

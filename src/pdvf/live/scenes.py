@@ -1,0 +1,326 @@
+"""What a tab shows of a session: MuJoCo models in 3D, a plane with a path on it, or pictures that an environment draws.
+
+A scene is told of every step, and draws poses between two steps: the page shows more frames than the agent makes steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import viser
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from pdvf.families.base import DrawnFamily, MujocoFamily
+from pdvf.families.mujoco import base_model, model
+from pdvf.live import shapes
+from pdvf.live.session import LiveSession
+
+AGENT, GHOST = (31, 119, 208), (120, 126, 138)
+"""Colours of the two: their paths, and the ghost itself."""
+WIND = (51, 128, 242)
+LABELS = ("adapts", "does not adapt")
+FACING, LYING = (0.5**0.5, -(0.5**0.5), 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)
+"""Turn a picture to whoever looks along +y, or onto the floor."""
+PATH_STEPS = 3
+"""A path gets a new corner every so many steps."""
+
+
+class Look(NamedTuple):
+    """Where a camera stands at first."""
+
+    position: tuple[float, float, float]
+    look_at: tuple[float, float, float]
+
+    def above(self, share: float, field: float) -> Look:
+        """The same sight, moved up on the screen by a share of its height; `field` is the camera's, in radians."""
+        position, aim = np.array(self.position), np.array(self.look_at)
+        ahead = aim - position
+        side = np.cross(ahead, [0.0, 0.0, 1.0])
+        up = np.cross(side, ahead) / max(float(np.linalg.norm(np.cross(side, ahead))), 1e-9)
+        down = -up * share * 2 * float(np.linalg.norm(ahead)) * np.tan(field / 2)
+        return Look(tuple(position + down), tuple(aim + down))  # type: ignore[arg-type]
+
+
+class Scene(Protocol):
+    """What a tab shows."""
+
+    look: Look
+
+    def set_context(self, context: np.ndarray) -> None:
+        """What is hidden has changed to this."""
+        ...
+
+    def begin(self, agent: Any, ghost: Any) -> None:
+        """Episodes begin where the two simulations show; `Simulation.shown`."""
+        ...
+
+    def step(self, agent: Any, ghost: Any) -> None:
+        """They have made a step."""
+        ...
+
+    def draw(self, share: float) -> None:
+        """Draws what lies between the last two steps, from 0 to 1."""
+        ...
+
+
+def make_scene(scene: viser.SceneApi, session: LiveSession) -> Scene:
+    """The scene that suits a family."""
+    scene.configure_default_lights(cast_shadow=True)
+    if isinstance(session.family, MujocoFamily):
+        return MujocoScene(scene, session.family)
+    if isinstance(session.family, DrawnFamily):
+        return PlaneScene(scene, session.family)
+    return PictureScene(scene)
+
+
+class Path:
+    """The line that one of the two leaves behind."""
+
+    def __init__(self, scene: viser.SceneApi, name: str, colour: tuple[int, int, int]) -> None:
+        self._points: list[np.ndarray] = []
+        self._steps = 0
+        nothing = np.zeros((1, 2, 3), np.float32)
+        self._line = scene.add_line_segments(name, nothing, colour, thickness=2.5, thickness_units="screen")
+
+    def begin(self, place: np.ndarray) -> None:
+        """Starts anew."""
+        self._points, self._steps = [place], 0
+        self._show()
+
+    def add(self, place: np.ndarray) -> None:
+        """Goes on to a place [3]."""
+        self._steps += 1
+        if self._steps % PATH_STEPS == 0:
+            self._points.append(place)
+            self._show()
+
+    def _show(self) -> None:
+        points = np.array([self._points[0], *self._points], np.float32)
+        self._line.points = np.stack([points[:-1], points[1:]], axis=1)
+
+
+class MujocoScene:
+    """Two copies of a compiled model on one floor; the picture follows the agent."""
+
+    def __init__(self, scene: viser.SceneApi, family: MujocoFamily) -> None:
+        self._scene, self._family = scene, family
+        self._world = scene.add_frame("/world", show_axes=False)
+        base = base_model(family)
+        shown = shapes.meshes(base)
+        rest = shapes.Poses(base)(base.qpos0)
+        moving = sorted({mesh.body for mesh in shown} - {0})
+        self._bodies = moving or [0]
+        corners = np.concatenate(
+            [mesh.vertices + rest[mesh.body, :3] for mesh in shown if mesh.body] or [np.ones((2, 3))]
+        )
+        self.size = float(np.max(np.ptp(corners, axis=0)))
+        middle = (corners.min(axis=0) + corners.max(axis=0)) / 2
+        self._middle = np.array([*rest[self._bodies[0], :2], 0.0])
+        away = np.array([-0.4, -1.5, 1.0]) * max(self.size, 1e-3) * 2.0
+        aim = np.array([0.0, 0.0, float(middle[2])])
+        self.look = Look(tuple(aim + away), tuple(aim))  # type: ignore[arg-type]
+        self._add_floors(base)
+        self._frames = [
+            [scene.add_frame(f"/world/{who}/{body}", show_axes=False) for body in self._bodies]
+            for who in ("agent", "ghost")
+        ]
+        self._paths = [Path(scene, f"/world/path_{i}", colour) for i, colour in enumerate((AGENT, GHOST))]
+        self._labels = [
+            scene.add_label(f"/world/label_{i}", text, anchor="bottom-center") for i, text in enumerate(LABELS)
+        ]
+        self._meshes: list[shapes.Mesh] = []
+        self._arrow: viser.ArrowsHandle | None = None
+
+    def _add_floors(self, base: Any) -> None:
+        cell = 10.0 ** np.floor(np.log10(max(self.size, 1e-3)))
+        for i, floor in enumerate(shapes.floors(base)):
+            self._scene.add_grid(
+                f"/world/floor_{i}",
+                infinite_grid=True,
+                cell_size=cell / 2,
+                section_size=cell,
+                cell_color=(215, 219, 224),
+                section_color=(170, 176, 184),
+                fade_distance=30 * self.size,
+                shadow_opacity=0.25,
+                position=floor.position,
+                wxyz=floor.wxyz,
+            )
+
+    def set_context(self, context: np.ndarray) -> None:
+        """Takes the model of this context; triangles are sent where they differ."""
+        variant = model(self._family, context)
+        self._poses = shapes.Poses(variant)
+        made = shapes.meshes(variant)
+        same = [i < len(self._meshes) and mesh.same_as(self._meshes[i]) for i, mesh in enumerate(made)]
+        for i, mesh in enumerate(made):
+            if not same[i]:
+                self._add(i, mesh)
+        self._meshes = made
+        self._show_wind(np.array(variant.opt.wind))
+
+    def _add(self, i: int, mesh: shapes.Mesh) -> None:
+        red, green, blue, opacity = mesh.colour
+        opaque = None if opacity >= 1 else float(opacity)
+        if mesh.body == 0:
+            self._scene.add_mesh_simple(
+                f"/world/fixed/{i}", mesh.vertices, mesh.faces, color=(red, green, blue), opacity=opaque
+            )
+            return
+        for who, colour, alpha in (("agent", (red, green, blue), opaque), ("ghost", GHOST, 0.3)):
+            self._scene.add_mesh_simple(
+                f"/world/{who}/{mesh.body}/{i}",
+                mesh.vertices,
+                mesh.faces,
+                color=colour,
+                opacity=alpha,
+                cast_shadow=who == "agent",
+            )
+
+    def _show_wind(self, wind: np.ndarray) -> None:
+        """An arrow above the agent in the direction of the fluid; longer where it is faster, none where it is still."""
+        speed = float(np.linalg.norm(wind))
+        if self._arrow is not None:
+            self._arrow.remove()
+            self._arrow = None
+        if speed > 0:
+            start = np.array([0.0, 0.0, 1.1 * self.size])
+            length = self.size * (0.2 + 0.8 * speed / (speed + 2.0))
+            ends = np.stack([start - wind / speed * length / 2, start + wind / speed * length / 2])
+            thick = 0.03 * self.size
+            self._arrow = self._scene.add_arrows(
+                "/wind", ends[None], WIND, shaft_radius=thick, head_radius=2.5 * thick, head_length=5 * thick
+            )
+
+    def begin(self, agent: np.ndarray, ghost: np.ndarray) -> None:
+        """Both stand at their start."""
+        self._after = self._before = [self._poses(agent), self._poses(ghost)]
+        self._middle[:2] = self._after[0][self._bodies[0], :2]
+        for path, poses in zip(self._paths, self._after, strict=True):
+            path.begin(self._place(poses))
+
+    def step(self, agent: np.ndarray, ghost: np.ndarray) -> None:
+        """Both have moved."""
+        self._before, self._after = self._after, [self._poses(agent), self._poses(ghost)]
+        for path, poses in zip(self._paths, self._after, strict=True):
+            path.add(self._place(poses))
+
+    def _place(self, poses: np.ndarray) -> np.ndarray:
+        return np.array([*poses[self._bodies[0], :2], 0.01 * self.size])
+
+    def draw(self, share: float) -> None:
+        """Moves bodies, and the world under the camera once the agent is away from its middle."""
+        for frames, label, before, after in zip(self._frames, self._labels, self._before, self._after, strict=True):
+            poses = shapes.between(before, after, share)
+            for frame, body in zip(frames, self._bodies, strict=True):
+                frame.position, frame.wxyz = poses[body, :3], poses[body, 3:]
+            label.position = poses[self._bodies[0], :3] + np.array([0.0, 0.0, 0.45 * self.size])
+        agent, ghost = (
+            (1 - share) * before[self._bodies[0], :2] + share * after[self._bodies[0], :2]
+            for before, after in zip(self._before, self._after, strict=True)
+        )
+        apart = (ghost - agent) / 2
+        apart *= min(1.0, self.size / max(float(np.linalg.norm(apart)), 1e-9))
+        self._follow(agent + apart)
+
+    def _follow(self, place: np.ndarray) -> None:
+        """Keeps a place, between the two while they are near each other, about the middle."""
+        away = place - self._middle[:2]
+        distance, free = float(np.linalg.norm(away)), 0.25 * self.size
+        if distance > free:
+            self._middle[:2] += away * (1 - free / distance)
+        self._world.position = -self._middle
+
+
+class PlaneScene:
+    """A family that draws its own plane: the picture lies on the floor, the two move on it."""
+
+    def __init__(self, scene: viser.SceneApi, family: DrawnFamily) -> None:
+        self._scene, self._family = scene, family
+        self._picture, self._centre, self._size = self._paint(family.test(0).contexts[0])
+        width, height = self._size
+        x, y = self._centre
+        self.look = Look((x, y - 0.25 * height, 1.45 * max(width, height)), (x, y, 0.0))
+        ball = shapes.sphere(0.028 * width)
+        self._marks, self._paths, self._labels = [], [], []
+        for i, (colour, alpha) in enumerate(((AGENT, None), (GHOST, 0.5))):
+            self._marks.append(scene.add_mesh_simple(f"/mark_{i}", *ball, color=colour, opacity=alpha))
+            self._paths.append(Path(scene, f"/path_{i}", colour))
+            self._labels.append(scene.add_label(f"/label_{i}", LABELS[i], anchor="bottom-left"))
+
+    def _paint(self, context: np.ndarray) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
+        """The family's drawing with its middle and its size in the family's units."""
+        figure = Figure(figsize=(6, 6), dpi=100)
+        canvas = FigureCanvasAgg(figure)
+        share = 0.86
+        axes = figure.add_axes(((1 - share) / 2, (1 - share) / 2, share, share))
+        self._family.draw_scene(axes, context)
+        canvas.draw()
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        picture = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+        return picture, ((left + right) / 2, (low + high) / 2), ((right - left) / share, (high - low) / share)
+
+    def set_context(self, context: np.ndarray) -> None:
+        """Draws the plane anew."""
+        self._picture, self._centre, self._size = self._paint(context)
+        self._scene.add_image("/plane", self._picture, *self._size, wxyz=LYING, position=(*self._centre, 0.0))
+
+    def begin(self, agent: np.ndarray, ghost: np.ndarray) -> None:
+        """Both are at their start."""
+        self._after = self._before = [self._place(agent), self._place(ghost)]
+        for path, place in zip(self._paths, self._after, strict=True):
+            path.begin(place)
+
+    def step(self, agent: np.ndarray, ghost: np.ndarray) -> None:
+        """Both have moved."""
+        self._before, self._after = self._after, [self._place(agent), self._place(ghost)]
+        for path, place in zip(self._paths, self._after, strict=True):
+            path.add(place)
+
+    def _place(self, observation: np.ndarray) -> np.ndarray:
+        return np.array([*observation[:2], 0.012 * self._size[0]])
+
+    def draw(self, share: float) -> None:
+        """Moves the two."""
+        for mark, label, before, after in zip(self._marks, self._labels, self._before, self._after, strict=True):
+            mark.position = label.position = (1 - share) * before + share * after
+
+
+class PictureScene:
+    """Pictures that environments draw themselves, beside each other; words where they draw none."""
+
+    def __init__(self, scene: viser.SceneApi) -> None:
+        self._scene = scene
+        self.look = Look((0.0, -2.6, 0.0), (0.0, 0.0, 0.0))
+        self._frames: list[viser.ImageHandle | None] = [None, None]
+        for i, text in enumerate(LABELS):
+            scene.add_label(f"/label_{i}", text, position=(i - 0.5, 0.0, 0.55), anchor="bottom-center")
+
+    def set_context(self, context: np.ndarray) -> None:
+        """The pictures show it, if anything does."""
+
+    def begin(self, agent: np.ndarray | str, ghost: np.ndarray | str) -> None:
+        """The first pictures."""
+        self.step(agent, ghost)
+
+    def step(self, agent: np.ndarray | str, ghost: np.ndarray | str) -> None:
+        """The next ones."""
+        for i, shown in enumerate((agent, ghost)):
+            frame, place = self._frames[i], (i - 0.5, 0.0, 0.0)
+            if isinstance(shown, str) or shown.ndim != 3:
+                words = shown if isinstance(shown, str) else "draws no picture"
+                self._scene.add_label(f"/words_{i}", words[:80], position=place, anchor="center-center")
+            elif frame is None:
+                high, wide = shown.shape[:2]
+                size = 0.96 / max(high, wide)
+                self._frames[i] = self._scene.add_image(
+                    f"/picture_{i}", shown, wide * size, high * size, wxyz=FACING, position=place
+                )
+            else:
+                frame.image = shown
+
+    def draw(self, share: float) -> None:
+        """Nothing lies between two pictures."""
+        del share

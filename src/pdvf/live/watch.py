@@ -1,0 +1,153 @@
+"""`pdvf watch`: a page that shows a run while it trains, from its event stream alone.
+
+Nothing of the folder is run or imported, and of its files only events.jsonl is read: it may be a stranger's, and the
+run may be at work on another machine that shares the folder.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.events import EVENTS, KINDS, Event, Follower
+from pdvf.experiment.progress import SHOWN, Clock, duration, words
+from pdvf.live.charts import AGENT, Line, line_chart
+from pdvf.live.gate import Gate
+from pdvf.paper.pipeline import PHASES
+from pdvf.reports.page import TEMPLATES
+from pdvf.reports.tables import Table
+
+LARGEST = 1e15
+"""Numbers beyond are no times and no stages."""
+QUIET = 120.0
+"""Seconds without an event after which the page says since when."""
+RETURNS = "returns-"
+"""Tasks of this prefix play a method."""
+
+
+class Curve(NamedTuple):
+    """A metric of a task over its stages."""
+
+    task: str
+    svg: Markup
+
+
+class Watched:
+    """What the events of a run say so far."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
+        self.folder = folder
+        self._follower = Follower(folder, whole=True)
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+
+    def read(self) -> list[Event]:
+        """All events that make sense."""
+        with self._lock:
+            for event in self._follower.new():
+                if _is_sound(event):
+                    metrics = {name: float(x) for name, x in event.metrics.items() if _is_number(x)}
+                    self._events.append(event._replace(run=self.folder.name, metrics=metrics))
+            return list(self._events)
+
+    def page(self) -> str:
+        """The page as it is now."""
+        events = self.read()
+        latest = {event.task: event for event in events}
+        clock = Clock([(self.folder.name, name) for name in dict.fromkeys([*PHASES, *latest])])
+        state = "nothing has happened yet"
+        for event in events:
+            state = words(event, clock)  # the clock goes with every one of them
+        return TEMPLATES.get_template("watch.html").render(
+            title=self.folder.resolve().name,
+            state=state,
+            quiet=_quiet(events),
+            tasks=Table(("task", "state", "stages", "time"), [_row(event) for event in latest.values()]),
+            returns=_returns(events),
+            curves=list(_curves(events)),
+            failed=[event for event in latest.values() if event.kind == "fail"],
+            file=EVENTS,
+        )
+
+
+def _is_sound(event: Event) -> bool:
+    """Whether the numbers can be what they say: the file may be anybody's."""
+    if not (_is_number(event.time) and _is_number(event.seconds)):
+        return False
+    return event.kind in KINDS and 0 <= event.stage <= max(event.stages, 0) < LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+
+
+def _quiet(events: list[Event]) -> str:
+    silence = time.time() - events[-1].time if events else 0.0
+    return f"nothing new for {duration(silence)}" if silence > QUIET else ""
+
+
+def _row(event: Event) -> list[str]:
+    state = {"start": "begun", "stage": "at work", "finish": "done", "fail": "failed"}[event.kind]
+    stages = f"{event.stage} of {event.stages}" if event.stages else ""
+    return [event.task, state, stages, duration(event.seconds)]
+
+
+def _returns(events: list[Event]) -> Table | None:
+    """Mean returns of the methods that have played, the best first."""
+    played = {event.task.removeprefix(RETURNS): event.metrics for event in events if event.task.startswith(RETURNS)}
+    found = {name: metrics for name, metrics in played.items() if "test" in metrics}
+    rows = [
+        [name, *(f"{metrics[split]:.4g}" if split in metrics else "" for split in ("test", "train"))]
+        for name, metrics in sorted(found.items(), key=lambda item: -item[1]["test"])
+    ]
+    return Table(("method", "test return", "training return"), rows) if rows else None
+
+
+def _curves(events: list[Event]) -> list[Curve]:
+    """The first metric of `SHOWN` of each task that has two stages or more."""
+    tasks: dict[str, dict[int, Event]] = {}
+    for event in events:
+        if event.kind == "stage":
+            tasks.setdefault(event.task, {})[event.stage] = event  # a stage that is made again counts once
+    curves = []
+    for task, stages in tasks.items():
+        name = next((name for name in SHOWN if all(name in event.metrics for event in stages.values())), None)
+        if name is not None and len(stages) > 1:
+            x = np.array(sorted(stages))
+            y = np.array([stages[at].metrics[name] for at in x.tolist()])
+            line = Line(x.astype(float), y, AGENT, f"{name.replace('_', ' ')}, by stage")
+            curves.append(Curve(task, Markup(line_chart([line], height=120))))
+    return curves
+
+
+def serve(folder: Path, host: str, port: int) -> Gate:
+    """Serves the page of a run until the process ends."""
+    watched = Watched(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """The page, whatever is asked for."""
+            body = watched.page().encode()
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: requests come every two seconds."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return Gate(host, port, server.server_address[1])

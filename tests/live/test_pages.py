@@ -1,0 +1,221 @@
+"""What live pages are made of: the door, charts, films, and a run that is watched."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pdvf.cli.main import main
+from pdvf.core.validation import ConfigError
+from pdvf.live import charts, film
+from pdvf.live.gate import COOKIE, Gate
+from pdvf.live.watch import Watched
+
+# The door
+
+
+@pytest.fixture(scope="module")
+def inner():
+    """A server that says hello."""
+
+    class Hello(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def log_message(self, format, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hello)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+def ask(url: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_on_loopback_this_machine_comes_in_and_no_other_website(inner):
+    gate = Gate("127.0.0.1", 0, inner)
+    assert "token" not in gate.url
+    assert ask(gate.url) == (200, "hello")
+    assert ask(gate.url, Origin=gate.url.rstrip("/")) == (200, "hello")
+    assert ask(gate.url, Origin="http://evil.example")[0] == 403
+    assert ask(gate.url, Host="evil.example")[0] == 403
+    gate.close()
+
+
+def test_elsewhere_a_token_is_asked_for_and_kept_in_a_cookie(inner):
+    gate = Gate("0.0.0.0", 0, inner)
+    address = re.sub(r"//[^:]+", "//127.0.0.1", gate.url)
+    bare = address.split("?")[0]
+    code, words = ask(bare)
+    assert code == 403
+    assert "asks for a token" in words
+    assert ask(f"{bare}?token=wrong")[0] == 403
+    assert ask(bare, Cookie=f"{COOKIE}=wrong")[0] == 403
+    assert ask(bare, Cookie=f"{COOKIE}={gate.token}") == (200, "hello")
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with opener.open(address, timeout=10) as answer:
+        assert answer.read() == b"hello"
+        assert "token" not in answer.url  # it does not stay in the address
+    gate.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"nonsense", b"GET / HTTP/1.1 more words", b"\xff\xfe / x", b"GET /"])
+def test_what_is_no_request_is_answered(inner, head):
+    gate = Gate("127.0.0.1", 0, inner)
+    verdict = gate.judge(head + b"\r\n\r\n")
+    assert not verdict.through
+    assert verdict.answer.startswith(b"HTTP/1.1 4")
+    gate.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "expected"),
+    [("192.0.2.1", 0, "an address of this machine and a free port"), ("127.0.0.1", 99999, "a number from 0 to 65535")],
+)
+def test_an_address_that_is_none(host, port, expected):
+    with pytest.raises(ConfigError, match=expected):
+        Gate(host, port, 1)
+
+
+# Charts
+
+
+def test_words_in_charts_are_escaped():
+    line = charts.Line(np.arange(3.0), np.arange(3.0), charts.AGENT, "<script>")
+    drawn = charts.line_chart([line], level=1.0, label="<b>")
+    assert "<script>" not in drawn
+    assert "<b>" not in drawn
+    assert "&lt;script&gt;" in drawn
+
+
+def test_lines_leave_out_what_is_not_finite_and_an_empty_one_says_so():
+    line = charts.Line(np.arange(4.0), np.array([0.0, np.nan, np.inf, 2.0]), charts.AGENT, "")
+    points = re.search(r'points="([^"]+)"', charts.line_chart([line]))
+    assert points is not None
+    assert len(points[1].split()) == 2
+    assert "nothing yet" in charts.line_chart([])
+
+
+def test_the_ellipse_has_the_axes_of_two_standard_deviations():
+    """Variances 4 along (1, 1) and 1 across: half axes 4 and 2, turned by 45 degrees, up in the drawing."""
+    covariance = np.array([[2.5, 1.5], [1.5, 2.5]])
+    drawn = charts.belief_chart(charts.Belief(np.zeros(2), covariance, None, np.zeros((0, 2)), reach=10.0), height=212)
+    wide, tall, turn = map(float, re.findall(r'rx="([\d.]+)" ry="([\d.]+)".*rotate\((-?[\d.]+)\)', drawn)[0])
+    assert (wide, tall) == (pytest.approx(40), pytest.approx(20))
+    assert turn % 180 == pytest.approx(135)
+
+
+# Films
+
+
+def test_a_film_is_mp4_where_pyav_is_and_a_gif_elsewhere(monkeypatch):
+    pictures = np.random.default_rng(0).integers(0, 255, (6, 17, 33, 3), np.uint8)
+    monkeypatch.setattr(film.importlib.util, "find_spec", lambda name: None)
+    made = film.Film(30)
+    for picture in pictures:
+        made.add(picture)
+    assert made.kind == "gif"
+    assert Image.open(io.BytesIO(made.finish())).size == (32, 16)
+    monkeypatch.undo()
+    av = pytest.importorskip("av")
+    made = film.Film(30)
+    for picture in pictures:
+        made.add(picture)
+    assert made.kind == "mp4"
+    with av.open(io.BytesIO(made.finish())) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert [frame.shape for frame in frames] == [(16, 32, 3)] * 6
+    assert film.Film(30).finish() == b""
+
+
+# A run that is watched
+
+
+def event(task: str, kind: str, stage: int = 0, stages: int = 0, **more) -> str:
+    data = {
+        "time": 0.0,
+        "run": "r",
+        "task": task,
+        "kind": kind,
+        "stage": stage,
+        "stages": stages,
+        "seconds": 2.0,
+    }
+    return json.dumps({**data, "metrics": {}, "error": "", **more}) + "\n"
+
+
+def test_a_run_is_watched_as_its_events_come(tmp_path):
+    watched = Watched(tmp_path)
+    assert "nothing has happened yet" in watched.page()
+    file = tmp_path / "events.jsonl"
+    file.write_text(
+        event("train", "start", 0, 4)
+        + event("train", "stage", 1, 4, metrics={"train_return": 1.0})
+        + event("train", "stage", 2, 4, metrics={"train_return": 2.0})
+    )
+    page = watched.page()
+    assert "train: stage 2 of 4, train return 2, " in page
+    assert " left" in page
+    assert page.count("<polyline") == 1
+    with file.open("a") as opened:
+        opened.write(event("returns-pd-vf", "stage", 1, 1, metrics={"test": 0.75, "train": 0.5}))
+        opened.write(event("embed", "fail", error="the disk is full"))
+    page = watched.page()
+    assert "0.75" in page
+    assert "embed failed: the disk is full" in page
+
+
+def test_a_strangers_events_are_words_and_numbers_and_no_more(tmp_path):
+    nasty = "<script>alert(1)</script>"
+    (tmp_path / "config.json").write_text("import os")
+    (tmp_path / "events.jsonl").write_text(
+        event(nasty, "start", 0, 3)
+        + event(nasty, "stage", 1, 3, metrics={"train_return": nasty, "loss": 10**400})
+        + event(nasty, "stage", 2, 3, metrics={"train_return": True, "loss": float("nan")})
+        + event("train", "stage", 5, 3)
+        + event("train", "stage", 1, 3, seconds=float("inf"))
+        + event("train", "stage", 10**400, 10**400)
+        + event("returns-x", "stage", 1, 1, metrics={"test": nasty})
+        + event("x", "fail", error=nasty)
+        + "no event\n{}\n[[[\n"
+    )
+    page = Watched(tmp_path).page()
+    assert nasty not in page
+    assert "&lt;script&gt;" in page
+    assert "<polyline" not in page
+
+
+def test_a_folder_that_is_not_there(tmp_path, capsys):
+    assert main(["watch", str(tmp_path / "nothing")]) == 2
+    assert "expected the folder of a run" in capsys.readouterr().err
+
+
+def test_without_viser_the_line_says_what_to_install(monkeypatch, capsys):
+    import pdvf.families.mujoco
+
+    monkeypatch.setattr(pdvf.families.mujoco.importlib.util, "find_spec", lambda name: None)
+    assert main(["play", "spaceship"]) == 2
+    said = capsys.readouterr().err
+    assert "pip install 'pdvf[live]'" in said
+    assert "--table" in said
