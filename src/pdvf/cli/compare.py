@@ -17,4 +17,4 @@ class Compare(Run):
 
     def main(self, said: str) -> int:
         """What is missing of PD-VF's phases, then the methods."""
-        return execute(make_plan(self.out, self.config, said, methods=self.methods), self.quiet)
+        return execute(make_plan(self.out, self.config, said, methods=self.methods), self.quiet, self.execution)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from pdvf.cli.shared import make_plan
+from pdvf.cli.shared import SERIAL, Executed, make_plan
 from pdvf.core.validation import ConfigError
 from pdvf.experiment.errors import RunError
 
@@ -31,13 +30,11 @@ class Reproduce:
     """Folder of all runs; OUT/status.html says what is done. The same command goes on where it stopped."""
     methods: tuple[str, ...] = ()
     """Methods to compare, as `pdvf list` names them; all for none."""
-    workers: int = 1
-    """Parts made at the same time, each by a process of its own: one leaves most of a GPU idle. With NVIDIA's MPS
-    running (`nvidia-cuda-mps-control -d`) they truly share it."""
     seed: int = 0
     """Seed of everything that is random."""
     quiet: bool = False
     """Show no progress."""
+    execution: Executed = SERIAL
 
     def main(self, said: str) -> int:
         """All plans together."""
@@ -47,14 +44,8 @@ class Reproduce:
         for family in families:
             if family not in family_names():
                 raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(family_names())}")
-        if self.workers < 1:
-            raise ConfigError(f"--workers is {self.workers}, expected at least 1")
-        if self.workers > 1:
-            # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
-            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         from pdvf.config.presets import preset
         from pdvf.experiment import comparison, reproduce
-        from pdvf.experiment.executors import EXECUTORS
         from pdvf.experiment.plan import REPORT
         from pdvf.experiment.progress import ignore, make_progress, words
         from pdvf.families.base import MujocoFamily
@@ -67,9 +58,9 @@ class Reproduce:
         for family in families:
             config = replace(preset(family, self.preset), seed=self.seed)
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
-        status = reproduce.Status(self.out, tasks, self.workers)
+        status = reproduce.Status(self.out, tasks, self.execution.workers or 1)
         planned = [(task.store.folder.name, task.name) for task in tasks]
-        progress = make_progress(self.quiet, planned) if self.workers == 1 else ignore
+        progress = make_progress(self.quiet, planned) if not self.execution.side_by_side else ignore
 
         def on_event(event: Event) -> None:
             progress(event)
@@ -81,9 +72,8 @@ class Reproduce:
             if event.kind == "finish" and event.task == REPORT:
                 reproduce.write_index(self.out)
 
-        executor = EXECUTORS["serial" if self.workers == 1 else "processes"]
         try:
-            undone = executor(tasks, on_event, self.workers, self.quiet, status.write_clock)
+            undone = self.execution.run(tasks, on_event, self.quiet, status.write_clock)
         finally:
             status.write()  # how long it was at work, also when it is stopped
         print(f"all tables and figures: {reproduce.write_index(self.out)}")

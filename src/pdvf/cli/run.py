@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from pdvf.cli.shared import execute, make_plan
+from pdvf.cli.shared import SERIAL, Executed, execute, make_plan
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Run:
     """Where the defaults of all other options come from: smoke, quick, paper or best."""
     quiet: bool = False
     """Show no progress."""
+    execution: Executed = SERIAL
 
     @staticmethod
     def defaults(target: str, preset: str, family: str | None) -> Any:
@@ -36,4 +37,4 @@ class Run:
 
     def main(self, said: str) -> int:
         """All phases and the report."""
-        return execute(make_plan(self.out, self.config, said), self.quiet)
+        return execute(make_plan(self.out, self.config, said), self.quiet, self.execution)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+import tyro
+
+from pdvf.core.validation import ConfigError
 
 if TYPE_CHECKING:
     from pdvf.config import Config
+    from pdvf.experiment.events import Event, Listener
     from pdvf.experiment.plan import Task
 
 
@@ -18,6 +25,50 @@ class Command(Protocol):
     def main(self, said: str) -> int:
         """Does it and returns the exit status; `said` is the whole command line."""
         ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What runs the tasks of a plan."""
+
+    executor: Literal["serial", "processes", "ray"] = "serial"
+    """serial: one task after the other, in this process; processes: each in a process of its own; ray: each on a node
+    of a Ray cluster (docs/distributed.md). More than one of --workers makes serial processes."""
+    workers: int | None = None
+    """Tasks made at the same time: one of them leaves most of a GPU idle. With NVIDIA's MPS running
+    (`nvidia-cuda-mps-control -d`) they truly share it. None for one, and with ray for one a CPU of the cluster."""
+    address: str = ""
+    """With ray: HOST:PORT of a cluster's head, or auto for the cluster of this machine; without it Ray starts here."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers is {self.workers}, expected at least 1")
+        if self.address and self.executor != "ray":
+            raise ConfigError(f"--address is {self.address} with --executor {self.executor}, expected --executor ray")
+        if self.side_by_side:
+            # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether there can be several tasks at a time, each in a process of its own."""
+        return self.executor != "serial" or (self.workers or 1) > 1
+
+    def run(
+        self, tasks: Sequence[Task], on_event: Listener, quiet: bool, tick: Callable[[], None] = lambda: None
+    ) -> list[Task]:
+        """Makes tasks and returns those that are not done."""
+        from pdvf.experiment.executors import EXECUTORS, ray
+
+        if self.executor == "ray":
+            return ray.run(tasks, on_event, self.workers or 0, quiet, tick, self.address)
+        name = "processes" if self.side_by_side else "serial"
+        return EXECUTORS[name](tasks, on_event, self.workers or 1, quiet, tick)
+
+
+SERIAL = Execution()
+Executed = Annotated[Execution, tyro.conf.arg(name="")]
+"""The type of a command's field of that kind, whose arguments are the command's own."""
 
 
 def make_plan(
@@ -57,13 +108,25 @@ def make_plan(
     return plan(store, problem, chosen, phases)
 
 
-def execute(tasks: Sequence[Task], quiet: bool) -> int:
-    """Runs a plan here; where it ends with a report, prints its table and path."""
-    from pdvf.experiment.executors import EXECUTORS
+def execute(tasks: Sequence[Task], quiet: bool, execution: Execution = SERIAL) -> int:
+    """Runs a plan; where it ends with a report, prints its table and path."""
+    from pdvf.experiment.errors import RunError
     from pdvf.experiment.plan import REPORT
     from pdvf.experiment.progress import make_progress
 
-    EXECUTORS["serial"](tasks, make_progress(quiet, [(task.store.folder.name, task.name) for task in tasks]))
+    progress = make_progress(quiet, [(task.store.folder.name, task.name) for task in tasks])
+    failures: list[str] = []
+
+    def on_event(event: Event) -> None:
+        progress(event)
+        if event.kind == "fail":
+            failures.append(f"{event.task}: {event.error}")
+
+    if undone := execution.run(tasks, on_event, quiet):
+        raise RunError(
+            f"{len(undone)} of {len(tasks)} tasks are not done; {'; '.join(failures)}. The same command tries again "
+            "(with fewer --workers, if memory was short)"
+        )
     for task in tasks:
         if task.name == REPORT:
             from pdvf.experiment.cost import environment_steps

@@ -49,6 +49,11 @@ class Task:
     """0: everything else in the run waits for it; 1 goes before 2 where both can go."""
 
     @property
+    def gpus(self) -> float:
+        """The share of a GPU that it keeps busy, where there is one: phase 1 all of it, small programs little."""
+        return (1.0, 0.5, 0.125)[self.priority]
+
+    @property
     def title(self) -> str:
         """For people."""
         return f"{self.store.folder.name} {self.name}"
@@ -89,6 +94,18 @@ class Task:
                 on_event(event)
 
             run_phase(store, self.make(), self.leaves, self.needs, tell)
+
+
+def may_start(task: Task, left: Sequence[Task]) -> bool:
+    """Whether a task's needs are there and nothing that is left to do goes before it.
+
+    Methods wait for phase 1 even where they do not need it: everything else waits for it, and a GPU that trains its
+    policies has no room to spare, unlike in the phases that follow. What leaves no artefact comes last, in order.
+    """
+    ours = [other for other in left if other is not task and other.store.folder == task.store.folder]
+    if not task.leaves:
+        return not any(other.leaves or left.index(other) < left.index(task) for other in ours)
+    return task.ready and (task.priority == 0 or not any(other.priority == 0 for other in ours))
 
 
 def plan(

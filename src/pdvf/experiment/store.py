@@ -154,6 +154,15 @@ class RunStore:
                 remove_asides(folder)
             yield descriptor
 
+    @contextlib.contextmanager
+    def lock_task(self, name: str) -> Iterator[None]:
+        """Makes this process the only one at a task, for whom another holds `lock`.
+
+        On another machine, the process of a command that was killed may need a moment to notice.
+        """
+        with _locked(self.folder, _checked(name)):
+            yield
+
     # Artefacts
 
     def save(
@@ -348,14 +357,14 @@ def _checked(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[int]:
+def _locked(folder: Path, task: str = "") -> Iterator[int]:
     """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
-    path = folder / LOCK
+    path = folder / (f"{LOCK}-{task}" if task else LOCK)
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         with writing(path):
-            _wait_for_lock(descriptor, folder)
+            _wait_for_lock(descriptor, folder, patient=bool(task))
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
@@ -363,13 +372,16 @@ def _locked(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _wait_for_lock(descriptor: int, folder: Path) -> None:
-    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error."""
+def _wait_for_lock(descriptor: int, folder: Path, patient: bool) -> None:
+    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error.
+
+    With patience every writer has it: it may be on another machine, of which nothing is known.
+    """
     deadline = time.monotonic() + ENDING
     while not lock_descriptor(descriptor, blocking=False):
         pid = os.pread(descriptor, 32, 0).decode(errors="replace")
         killed = pid.isdecimal() and not _is_alive(int(pid))
-        if killed and time.monotonic() <= deadline:
+        if (killed or patient) and time.monotonic() <= deadline:
             time.sleep(0.05)
             continue
         who = f"process {pid or 'unknown'} is"

@@ -1,10 +1,12 @@
 """One task in a process of its own: `python -m pdvf.experiment.executors.task RUN FAMILY NAME [--quiet]`.
 
-Whoever starts it holds the run's lock and the other end of its standard input.
+Whoever starts it holds the run's lock and the other end of its standard input. Exit status 2 means that another try
+would end alike, 75 that it may go well on another machine: this one's disk is full or fails.
 """
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from pdvf.experiment.store import RunStore
 from pdvf.families.env_pool import fault_of
 from pdvf.paper.pipeline import Problem
 
+HERE = 75
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
 
 def main(folder: str, family: str, name: str, *flags: str) -> int:
     """Makes a task of a run of this family."""
@@ -27,13 +32,15 @@ def main(folder: str, family: str, name: str, *flags: str) -> int:
     use_all_cores(recorded_cores(Path(folder)))
     try:
         store = RunStore.open(folder, family=family)
-        find_task(store, Problem(from_dict(store.config)), name).run(make_progress("--quiet" in flags))
+        with store.lock_task(name):
+            find_task(store, Problem(from_dict(store.config)), name).run(make_progress("--quiet" in flags))
     except Exception as error:  # JAX wraps what a user's environment raises
         fault = error if isinstance(error, OneLineError) else fault_of(error)
         if fault is None:
             raise
         print(f"pdvf: {fault}", file=sys.stderr)
-        return 2
+        cause = fault.__cause__
+        return HERE if isinstance(cause, OSError) and cause.errno in DISK else 2
     return 0
 
 
