@@ -48,6 +48,9 @@ class Config:
     engine: Literal["auto", "native", "host", "c", "mjx", "warp"] = "auto"
     """What simulates: native JAX, Python on the host, MuJoCo in C, MJX in JAX (a reference), or MJX with Warp on an
     NVIDIA GPU."""
+    shards: int = 1
+    """Parts that phase 1 and the training of each baseline are cut into, tasks of their own for several GPUs or nodes.
+    Rounding depends on it."""
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
@@ -59,7 +62,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
-        _positive(self, "policy_seeds", "model_seeds")
+        _positive(self, "policy_seeds", "model_seeds", "shards")
         if self.family in family_names():
             expected = type(find_spec(self.family).options())
             _require(

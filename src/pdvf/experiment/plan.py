@@ -5,6 +5,7 @@ each after those it needs; an executor (`executors`) runs them.
 
     train, collect, ...     a phase
     NAME                    the training of a method, which leaves agent-NAME
+    train-part-1, ...       some policies of phase 1, or some seeds of a method, which `train` or NAME then joins
     returns-NAME            its episodes, which leave returns-NAME
     returns, report         returns.csv; figures and report.html: written each time, after everything before them
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdvf.core.staged import OneStage, Staged
+from pdvf.core.staged import Joined, OneStage, Part, Staged
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
@@ -30,6 +31,7 @@ from pdvf.methods.base import AGENT, RETURNS, returns_artefact
 from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
 
 TABLE, REPORT = "returns", "report"
+PART = "-part-"
 EVERYTHING = (*PHASES, TABLE, REPORT)
 EVALUATED = ("pd-vf", "nn", "ppo-env")
 """Methods that the phase `evaluate` plays: the run has all that they need."""
@@ -121,14 +123,14 @@ def plan(
     """
     if "evaluate" in phases:
         methods = (*(METHODS[name] for name in EVALUATED), *methods)
-    recipes = recipes_for(methods, phases)
+    recipes = cut(problem, recipes_for(methods, phases))
     shapes = ArtefactShapes(problem, PHASES | recipes)
 
     def task(name: str, recipe: Recipe) -> Task:
         def make() -> Staged[Any]:
             return recipe.make(problem, *(store.load(needed, shapes[needed]) for needed in recipe.needs))
 
-        priority = 0 if name == "train" else 1 if name in PHASES else 2
+        priority = 0 if whole(name) == "train" else 1 if name in PHASES else 2
         return Task(store, name, recipe.needs, recipe.leaves, make, priority)
 
     def write_report() -> None:
@@ -146,8 +148,41 @@ def plan(
 
 def find_task(store: RunStore, problem: Problem, name: str) -> Task:
     """One task of a run by its name."""
-    methods = [] if name in EVERYTHING else find_methods((name.removeprefix(RETURNS),))
-    return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
+    base = whole(name)
+    methods = [] if base in EVERYTHING else find_methods((base.removeprefix(RETURNS),))
+    return next(task for task in plan(store, problem, methods, (base,)) if task.name == name)
+
+
+def cut(problem: Problem, recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
+    """Recipes of ensembles in as many parts as the configuration says, each followed by the one that joins them."""
+    found: dict[str, Recipe] = {}
+    for name, recipe in recipes.items():
+        count = min(problem.config.shards, recipe.most_parts(problem))
+        found |= {name: recipe} if count == 1 else _cut(name, recipe, count)
+    return found
+
+
+def whole(name: str) -> str:
+    """The task that a part belongs to; any other is one by itself."""
+    return name.partition(PART)[0]
+
+
+def _cut(name: str, recipe: Recipe, count: int) -> dict[str, Recipe]:
+    names = tuple(f"{name}{PART}{i + 1}" for i in range(count))
+
+    def part(i: int) -> Recipe:
+        def make(problem: Problem, *inputs: Any) -> Part:
+            ensemble = recipe.make(problem, *inputs)
+            first, end = (ensemble.rows * edge // count for edge in (i, i + 1))
+            return Part(names[i], ensemble.part(first, end))
+
+        return Recipe(make, recipe.needs, (names[i],))
+
+    def join(problem: Problem, *inputs: Any) -> Joined:
+        own = len(recipe.needs)
+        return Joined(recipe.make(problem, *inputs[:own]), inputs[own:])
+
+    return {names[i]: part(i) for i in range(count)} | {name: Recipe(join, (*recipe.needs, *names), recipe.leaves)}
 
 
 def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)) -> dict[str, Recipe]:
@@ -165,7 +200,8 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         def train(problem: Problem, *inputs: Any) -> Staged[Any]:
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
-        recipes.setdefault(method.name, Recipe(train, needs, (agent,)))
+        seeds = (lambda problem: problem.config.policy_seeds) if method.ensemble else (lambda problem: 1)
+        recipes.setdefault(method.name, Recipe(train, needs, (agent,), seeds))
         recipes.setdefault(
             returns, Recipe(lambda problem, agents: evaluate(problem, method, agents), (agent,), (returns,))
         )

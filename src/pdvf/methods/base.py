@@ -73,6 +73,8 @@ class Method:
     """Whether episodes begin with the hidden environment: only upper bounds may be."""
     mirror: Callable[[Any], Any] | None = None
     """For the protocol `peek`: agents that try the other sign; the better return of the two counts."""
+    ensemble: bool = False
+    """Whether `train` gives a `core.staged.Ensemble` of at least a row a seed, which can be cut into parts."""
 
 
 AGENT, RETURNS = "agent-", "returns-"

@@ -175,4 +175,4 @@ def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     )
 
 
-MAML = Method("maml", "one gradient step on N_d transitions at test time", train_maml)
+MAML = Method("maml", "one gradient step on N_d transitions at test time", train_maml, ensemble=True)

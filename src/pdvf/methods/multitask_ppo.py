@@ -55,32 +55,68 @@ class TaskPPO:
     assemble: Callable[[Any], Any]  # from actors [P, ...] to agents [S, ...]
     make_networks: ppo.MakeNetworks = make_actor_critic
     wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks
+    chosen: tuple[int, int] | None = None
+    """First and end of the policies of a part (`core.staged.Part`)."""
 
     @property
     def stages(self) -> int:
         """As many as a policy of phase 1 has checkpoints."""
         return self.options.checkpoints
 
+    @property
+    def _range(self) -> tuple[int, int]:
+        return self.chosen or (0, self.weights.shape[0])
+
+    @property
+    def rows(self) -> int:
+        """Policies."""
+        first, end = self._range
+        return end - first
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of a stage."""
+        return self.rows * self.options.updates_per_checkpoint * self.options.environments * self.options.rollout
+
+    def part(self, first: int, end: int) -> TaskPPO:
+        """Some of the policies."""
+        return replace(self, chosen=(first, end))
+
+    def no_metrics(self) -> ppo.Metrics:
+        """Zeros [P, updates]."""
+        return ppo.no_metrics(self.rows, self.options.updates_per_checkpoint)
+
     def start(self) -> ppo.TrainState:
         """Untrained policies [P, ...]."""
-        keys = jax.random.split(jax.random.fold_in(self.key, 0), self.weights.shape[0])
+        keys = jax.random.split(jax.random.fold_in(self.key, 0), self.weights.shape[0])[slice(*self._range)]
 
         def one(weights: Array, features: Array, key: Array) -> ppo.TrainState:
             return ppo.initialise(self._engine(features), self.options, weights, key, self.make_networks)
 
-        return jax.vmap(one)(self.weights, self.features, keys)
+        return jax.vmap(one)(*self._given, keys)
+
+    @property
+    def _given(self) -> tuple[Array, Array]:
+        return self.weights[slice(*self._range)], self.features[slice(*self._range)]
+
+    def learn(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, ppo.Metrics]:
+        """All policies learn for a while; metrics [P, updates]."""
+        shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
+        return self._train(shuffle, (*self._given, state))
 
     def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Array]]:
-        """All policies learn for a while."""
-        shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
-        state, metrics = self._train(shuffle, (self.weights, self.features, state))
-        steps = self.options.updates_per_checkpoint * self.options.environments * self.options.rollout
-        return state, {
+        """The same with metrics of all together."""
+        state, metrics = self.learn(state, stage)
+        return state, self.summary(metrics)
+
+    def summary(self, metrics: ppo.Metrics) -> dict[str, Array]:
+        """Of all policies together."""
+        return {
             "train_return": jnp.nanmean(metrics.episode_return[:, -5:]),
             "policy_loss": jnp.mean(metrics.policy_loss),
             "value_loss": jnp.mean(metrics.value_loss),
             "std": jnp.mean(metrics.std[:, -1]),
-            "steps": jnp.array(float(self.weights.shape[0] * steps)),
+            "steps": jnp.array(float(self.steps)),
         }
 
     @cached_property
@@ -342,8 +378,10 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     return TaskPPO(problem, "oracle", key, method_ppo(problem), uniform(problem, seeds), given, assemble)
 
 
-PPO_ALL = Method("ppo-all", "one PPO policy for all training environments", train_ppo_all)
+PPO_ALL = Method("ppo-all", "one PPO policy for all training environments", train_ppo_all, ensemble=True)
 _EMBEDDED = ("policies", "dynamics", "policy")
-PPO_DYN = Method("ppo-dyn", "one PPO policy conditioned on z_d", train_ppo_dyn, _EMBEDDED)
-KMEANS = Method("kmeans", "one PPO policy for each cluster of z_d (ablation)", train_kmeans, _EMBEDDED)
-ORACLE = Method("oracle", "one PPO policy that is told the true context (ours)", train_oracle, privileged=True)
+PPO_DYN = Method("ppo-dyn", "one PPO policy conditioned on z_d", train_ppo_dyn, _EMBEDDED, ensemble=True)
+KMEANS = Method("kmeans", "one PPO policy for each cluster of z_d (ablation)", train_kmeans, _EMBEDDED, ensemble=True)
+ORACLE = Method(
+    "oracle", "one PPO policy that is told the true context (ours)", train_oracle, privileged=True, ensemble=True
+)

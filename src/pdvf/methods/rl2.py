@@ -38,4 +38,4 @@ def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     return TaskPPO(problem, "rl2", key, options, uniform(problem, seeds), features, RecurrentAgent, make_recurrent)
 
 
-RL2 = Method("rl2", "recurrent policy that is fed its last action and reward", train_rl2)
+RL2 = Method("rl2", "recurrent policy that is fed its last action and reward", train_rl2, ensemble=True)

@@ -38,10 +38,16 @@ class Recipe(NamedTuple):
     make: Callable[..., Any]
     needs: tuple[str, ...]
     leaves: tuple[str, ...]
+    most_parts: Callable[[Problem], int] = lambda problem: 1
+    """How many parts it can be cut into; more than one only where `make` gives an `Ensemble`."""
+
+
+def _policies(problem: Problem) -> int:
+    return problem.everywhere.shape[0] * problem.config.policy_seeds
 
 
 PHASES: dict[str, Recipe] = {
-    "train": Recipe(ReinforcementLearning, (), ("policies", "upper_bound")),
+    "train": Recipe(ReinforcementLearning, (), ("policies", "upper_bound"), _policies),
     "collect": Recipe(collection, ("policies",), ("trajectories",)),
     "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
     "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
