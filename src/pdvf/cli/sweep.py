@@ -56,6 +56,12 @@ class Sweep(Run):
         sweep = make_sweep(self.config, options, self.grid, self.method, self.held_out)
         print(f"budget: {sweep.budget()}", flush=True)
         if not self.dry_run:
-            path = sweep.run(self.out, said, make_progress(self.quiet), lambda line: print(line, flush=True))
+            progress = make_progress(self.quiet)
+            path = sweep.run(
+                self.out,
+                said,
+                lambda line: print(line, flush=True),
+                lambda tasks, look: self.execution.run(tasks, progress, self.quiet, look),
+            )
             print(f"table: {path}")
         return 0

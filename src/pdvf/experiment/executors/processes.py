@@ -128,6 +128,7 @@ def run_side_by_side(
             for follower in followers:
                 for event in follower.new():
                     on_event(event)
+        tick()
     finally:
         for one in running:
             one.process.terminate()
