@@ -48,6 +48,7 @@ class Reproduce:
         from pdvf.experiment import comparison, reproduce
         from pdvf.experiment.plan import REPORT
         from pdvf.experiment.progress import ignore, make_progress, words
+        from pdvf.experiment.remote import local_at, remote_at
         from pdvf.families.base import MujocoFamily
         from pdvf.families.mujoco import need
 
@@ -55,10 +56,11 @@ class Reproduce:
         if any(isinstance(make_family(family), MujocoFamily) for family in families):
             need("mujoco", "mujoco", "this reproduction")
         tasks: list[Task] = []
+        out = local_at(self.out)
         for family in families:
             config = replace(preset(family, self.preset), seed=self.seed)
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
-        status = reproduce.Status(self.out, tasks, self.execution.workers or 1)
+        status = reproduce.Status(out, tasks, self.execution.workers or 1)
         planned = [(task.store.folder.name, task.name) for task in tasks]
         progress = make_progress(self.quiet, planned) if not self.execution.side_by_side else ignore
 
@@ -70,13 +72,15 @@ class Reproduce:
                     sys.stderr.write(f"reproduce: {event.run} {words(event)} ({counted})\n")
                     sys.stderr.flush()
             if event.kind == "finish" and event.task == REPORT:
-                reproduce.write_index(self.out)
+                reproduce.write_index(out)
 
         try:
             undone = self.execution.run(tasks, on_event, self.quiet, status.write_clock)
         finally:
             status.write()  # how long it was at work, also when it is stopped
-        print(f"all tables and figures: {reproduce.write_index(self.out)}")
+        print(f"all tables and figures: {reproduce.write_index(out)}")
+        if (remote := remote_at(self.out)) is not None:
+            remote.publish(out, "index.html", "status.html", "stretches.json")
         if undone:
             raise RunError(
                 f"{len(undone)} tasks are not done: {', '.join(task.title for task in undone)}; OUT/FAMILY/logs say "

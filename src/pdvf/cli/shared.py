@@ -85,8 +85,13 @@ def make_plan(
     """
     from pdvf.core.devices import use_all_cores
     from pdvf.experiment.provenance import changed_since, recorded_cores
+    from pdvf.experiment.remote import local_at, remote_at
 
-    use_all_cores(recorded_cores(folder))
+    remote = remote_at(folder)
+    place, here = (folder if remote is None else remote.url), local_at(folder)
+    if remote is not None:
+        remote.pull(here, lambda artefact: False)
+    use_all_cores(recorded_cores(here))
     from pdvf.config import from_dict, to_dict
     from pdvf.experiment.comparison import find_methods
     from pdvf.experiment.plan import EVERYTHING, REPORT, plan
@@ -97,13 +102,13 @@ def make_plan(
     phases = EVERYTHING if phases is None else phases
     store = None
     if config is None:
-        store = RunStore.open(folder, family=family)
+        store = RunStore.open(place, family=family)
         config = from_dict(store.config)
     problem = Problem(config)
     if store is None:
         assert problem.engine  # made, or it has raised
-        store = RunStore.create(folder, to_dict(config), said)
-    if set(phases) - {REPORT} and (change := changed_since(folder)):
+        store = RunStore.create(place, to_dict(config), said)
+    if set(phases) - {REPORT} and (change := changed_since(here)):
         print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
     return plan(store, problem, chosen, phases)
 
@@ -135,4 +140,6 @@ def execute(tasks: Sequence[Task], quiet: bool, execution: Execution = SERIAL) -
 
             print(terminal(read_returns(task.store), environment_steps(task.store)))
             print(f"report: {task.store.folder / 'report.html'}")
+            if task.store.remote is not None:
+                print(f"published: {task.store.remote.url}")
     return 0

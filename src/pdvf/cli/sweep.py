@@ -48,8 +48,10 @@ class Sweep(Run):
 
         use_all_cores(recorded_cores(self.out / "trials" / "001"))
         from pdvf.experiment.progress import make_progress
+        from pdvf.experiment.remote import require_here
         from pdvf.experiment.sweep import make_sweep
 
+        require_here(self.out, "a sweep")
         if not all(self.option):
             raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
         options = {name: list(values) for name, *values in self.option}

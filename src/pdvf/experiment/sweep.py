@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from pdvf.config import Config, ConfigError, to_dict, with_options
+from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.files import ASIDE, read_json, reading, to_csv, to_json, write_file
+from pdvf.experiment.files import ASIDE, read_json, reading, require_fields, to_csv, to_json, write_file
 from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import SWEEP, RunStore
@@ -213,6 +213,17 @@ class Sweep:
 
     def _words(self, trial: int) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.combinations[trial].items())
+
+
+def problem_of(store: RunStore) -> Problem:
+    """The problem of a run, which may be a trial of a sweep."""
+    config, file = from_dict(store.config), store.folder.resolve().parent.parent / SWEEP
+    if not file.is_file():
+        return Problem(config)
+    advice = "use another --out"
+    description = read_json(file, advice)
+    require_fields(description, {"held_out": (list,)}, file, advice)
+    return HeldOut(config, held_out=tuple(description["held_out"]))
 
 
 def make_sweep(

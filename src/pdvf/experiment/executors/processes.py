@@ -139,8 +139,9 @@ def run_side_by_side(
 
 def command(task: Task, quiet: bool) -> list[str]:
     """What Python is given to make a task in a process of its own."""
-    words = ["-m", "pdvf.experiment.executors.task", str(task.store.folder), task.store.config["family"], task.name]
-    return [*words, *(["--quiet"] if quiet else [])]
+    store = task.store
+    words = ["-m", "pdvf.experiment.executors.task", str(store.folder), store.config["family"], task.name]
+    return [*words, *(["--quiet"] if quiet else []), *(["--url", store.remote.url] if store.remote else [])]
 
 
 def environment(task: Task) -> dict[str, str]:

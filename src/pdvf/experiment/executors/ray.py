@@ -2,7 +2,8 @@
 
 A Ray task starts, on its node, the process that the executor `processes` would start here, and ends with it. Ray
 chooses the node and tries again where a worker or a node dies; the process goes on from the task's last saved stage.
-All nodes must see the run's folder under the same path. What leaves no artefact, such as the report, is made here.
+All nodes must see the run's folder under the same path, or the run is in an object store (`experiment.remote`): then
+each task works in a folder of its node, and events come here by an actor. What leaves no artefact is made here.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pdvf.core.validation import ConfigError
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.events import Listener
+from pdvf.experiment.events import Listener, parse_event, write_event
 from pdvf.experiment.executors.processes import Local, Process, command, environment, run_side_by_side, start
 from pdvf.experiment.plan import Task, locks
 from pdvf.experiment.provenance import PACKAGES
@@ -47,13 +49,19 @@ def run(
 ) -> list[Task]:
     """As `Executor`; no workers: as many as the cluster has CPUs. `address` is that of a cluster's head, or auto."""
     with locks(tasks) as descriptors, _cluster(address, workers) as ray:
-        submit, watch = _submitter(ray, quiet), _Watch(ray)
+        stores = {task.store.folder: task.store for task in tasks}
+        mailbox = _mailbox(ray) if any(store.remote for store in stores.values()) else None
+        submit, watch = _submitter(ray, quiet, mailbox), _Watch(ray)
 
         def begin(task: Task) -> Process:
             return submit(task) if task.leaves else Local(start(task, descriptors, quiet), task.log)
 
         def look() -> None:
             watch()
+            if mailbox is not None:
+                for folder, line in ray.get(mailbox.take.remote()):
+                    for event in parse_event(line, Path(folder)):
+                        write_event(Path(folder), event)
             tick()
 
         room = workers or max(int(ray.cluster_resources().get("CPU", 1)), 1)
@@ -145,7 +153,24 @@ class _Watch:
             )
 
 
-def _submitter(ray: Any, quiet: bool) -> Callable[[Task], Process]:
+def _mailbox(ray: Any) -> Any:
+    """An actor that takes lines of events from the nodes until they are fetched."""
+
+    class Mailbox:
+        def __init__(self) -> None:
+            self._lines: list[tuple[str, bytes]] = []
+
+        def put(self, folder: str, lines: list[bytes]) -> None:
+            self._lines += [(folder, line) for line in lines]
+
+        def take(self) -> list[tuple[str, bytes]]:
+            lines, self._lines = self._lines, []
+            return lines
+
+    return ray.remote(num_cpus=0)(Mailbox).remote()
+
+
+def _submitter(ray: Any, quiet: bool, mailbox: Any) -> Callable[[Task], Process]:
     """What hands a task to the cluster."""
     versions = {name: _version(name) for name in ("pdvf", *PACKAGES)}
     gpus = ray.cluster_resources().get("GPU", 0) > 0
@@ -159,7 +184,8 @@ def _submitter(ray: Any, quiet: bool) -> Callable[[Task], Process]:
             name=task.title, max_retries=RETRIES, retry_exceptions=True, scheduling_strategy="SPREAD", **resources
         )
         given = environment(task) | shared | variables
-        return _Remote(ray, options.remote(command(task, quiet), str(task.log), os.getcwd(), given, versions))
+        box = mailbox if task.store.remote else None
+        return _Remote(ray, task, options.remote(command(task, quiet), os.getcwd(), given, versions, box))
 
     return submit
 
@@ -175,14 +201,16 @@ def _supervisor() -> Callable[..., tuple[int, str]]:
     """What a Ray worker does: a function of its own, so that it takes nothing but Python's library along."""
 
     def supervise(
-        command: list[str], log: str, folder: str, given: dict[str, str], versions: dict[str, str | None]
+        command: list[str], folder: str, given: dict[str, str], versions: dict[str, str | None], mailbox: Any
     ) -> tuple[int, str]:
         """Makes a task on this node: its exit status, and what it said last."""
         import importlib.metadata
         import os
         import platform
+        import shutil
         import subprocess
         import sys
+        import tempfile
 
         def version(package: str) -> str | None:
             try:
@@ -190,29 +218,60 @@ def _supervisor() -> Callable[..., tuple[int, str]]:
             except importlib.metadata.PackageNotFoundError:
                 return None
 
-        node = platform.node()
+        node, run, name = platform.node(), command[2], command[4]
         for package, expected in versions.items():
             if (found := version(package)) != expected:
                 return 2, f"node {node} has {package} {found}, expected {expected} as where the command was given"
-        if not os.path.isdir(os.path.dirname(os.path.dirname(log))):
-            return 2, f"node {node} does not see {os.path.dirname(os.path.dirname(log))}: expected a shared folder"
-        os.makedirs(os.path.dirname(log), exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        with os.fdopen(os.open(log, flags, 0o666), "ab") as file:
-            process = subprocess.Popen(
-                [sys.executable, *command],
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=file,
-                cwd=folder if os.path.isdir(folder) else None,
-                env=os.environ | given,
+        own = None if mailbox is None else tempfile.mkdtemp(prefix="pdvf-")
+        here = run if own is None else os.path.join(own, os.path.basename(run))
+        if own is None and not os.path.isdir(run):
+            return (
+                2,
+                f"node {node} does not see {run}, expected a folder that all nodes share, or an address (s3://...)",
             )
+        sent = 0
+
+        def tell() -> None:
+            """Sends the events since the last call."""
+            nonlocal sent
+            path = os.path.join(here, "events.jsonl")
+            if mailbox is None or not os.path.isfile(path):
+                return
+            with open(path, "rb") as file:
+                file.seek(sent)
+                lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+            if lines:
+                sent += sum(map(len, lines))
+                mailbox.put.remote(run, lines)
+
         try:
-            status = process.wait()
-        finally:  # also when the task is cancelled
-            process.kill()
-        with open(log, errors="replace") as file:
-            lines = file.read().strip().splitlines()
+            log = os.path.join(here, "logs", f"{name}.log")
+            os.makedirs(os.path.dirname(log), exist_ok=True)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with os.fdopen(os.open(log, flags, 0o666), "ab") as file:
+                process = subprocess.Popen(
+                    [sys.executable, *command[:2], here, *command[3:]],
+                    stdin=subprocess.PIPE,
+                    stdout=file,
+                    stderr=file,
+                    cwd=folder if os.path.isdir(folder) else None,
+                    env=os.environ | given,
+                )
+            status = None
+            try:
+                while status is None:
+                    try:
+                        status = process.wait(0.2)
+                    except subprocess.TimeoutExpired:
+                        tell()
+            finally:  # also when the task is cancelled
+                process.kill()
+            tell()
+            with open(log, errors="replace") as file:
+                lines = file.read().strip().splitlines()
+        finally:
+            if own is not None:
+                shutil.rmtree(own, ignore_errors=True)
         words = f"{lines[-1] if lines else 'it said nothing'} (node {node}; all of it: {log})"
         if status < 0 or status == 75:  # killed, or the node's own trouble: another try may go well
             raise RuntimeError(f"status {status}: {words}")
@@ -224,17 +283,21 @@ def _supervisor() -> Callable[..., tuple[int, str]]:
 class _Remote:
     """A task on some node."""
 
-    def __init__(self, ray: Any, reference: Any) -> None:
-        self._ray, self._reference = ray, reference
+    def __init__(self, ray: Any, task: Task, reference: Any) -> None:
+        self._ray, self._task, self._reference = ray, task, reference
         self._ended: tuple[int, str] | None = None
 
     def poll(self) -> int | None:
-        """As `Process`."""
+        """As `Process`; what was published is fetched."""
         if self._ended is None and self._ray.wait([self._reference], timeout=0)[0]:
             try:
-                self._ended = self._ray.get(self._reference)
+                status, words = self._ray.get(self._reference)
             except Exception as error:
-                self._ended = 1, f"{_cause(error)} (tried {RETRIES + 1} times)"
+                status, words = 1, f"{_cause(error)} (tried {RETRIES + 1} times)"
+            store, leaves = self._task.store, self._task.leaves
+            if store.remote is not None and status == 0:
+                store.remote.pull(store.folder, lambda artefact: artefact in leaves)
+            self._ended = status, words
         return None if self._ended is None else self._ended[0]
 
     def terminate(self) -> None:
