@@ -127,6 +127,8 @@ class RunStore:
         code, and the folder may be a stranger's.
         """
         folder, remote = _pulled(folder)
+        if remote is not None and not (folder / CONFIG).is_file():
+            raise RunError(f"{remote.url} is not a run (it has no {CONFIG}), or is not there: check the address")
         if not folder.is_dir():
             raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
         if not (folder / CONFIG).is_file():
