@@ -77,16 +77,17 @@ def _cluster(address: str, workers: int) -> Iterator[Any]:
     except ImportError:
         raise ConfigError("--executor ray needs Ray, which is not installed: pip install 'pdvf[ray]'") from None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "namespace": "pdvf"}
+    if address:
+        _require_answer(address)
     try:
         if address:
-            _require_answer(address)
             ray.init(address, **quiet)
         else:
             room = max(workers, cores())
             with warnings.catch_warnings():  # of JAX: Ray forks, to start a program at once
                 warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
                 ray.init("local", include_dashboard=False, num_cpus=room, object_store_memory=OBJECTS, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except Exception as error:  # of many kinds, from Ray and from below it
         raise ConfigError(_why(address, error)) from None
     try:
         yield ray
@@ -122,6 +123,11 @@ def _why(address: str, error: Exception) -> str:
     if "ersion mismatch" in words:
         ours = f"Ray {importlib.metadata.version('ray')}, Python {platform.python_version()}"
         return f"the Ray cluster at {address} has other versions than this command ({ours}): {words[:300]}"
+    if "uthenticat" in words:
+        return (
+            f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token and the token of its nodes, which "
+            "`ray get-auth-token` shows there, in RAY_AUTH_TOKEN"
+        )
     if address == "auto":
         return (
             "--address auto finds no Ray cluster on this machine: start one with `ray start --head`, or give HOST:PORT"
@@ -266,6 +272,7 @@ def _supervisor() -> Callable[..., tuple[int, str]]:
                         tell()
             finally:  # also when the task is cancelled
                 process.kill()
+                process.communicate()
             tell()
             with open(log, errors="replace") as file:
                 lines = file.read().strip().splitlines()
