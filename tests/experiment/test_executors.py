@@ -82,7 +82,7 @@ def started(monkeypatch):
         started.append(Process(task, int(task.name in broken)))
         return started[-1]
 
-    monkeypatch.setattr(processes, "_start", start)
+    monkeypatch.setattr(processes, "start", start)
     monkeypatch.setattr(processes, "PAUSE", 0.0)
     return tasks, broken, started
 
@@ -162,7 +162,7 @@ def test_phases_go_before_methods_on_a_shared_gpu(store, monkeypatch, given, tra
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(processes.subprocess, "Popen", lambda command, env, **rest: seen.update({command[-1]: env}))
     for task in tiny_plan(store):
-        processes._start(task, (), quiet=False)
+        processes.start(task, (), quiet=False)
     assert seen["train"][processes.PRIORITY] == train
     assert seen["nn"][processes.PRIORITY] == method
     assert seen["nn"]["PATH"] == processes.os.environ["PATH"]
@@ -217,7 +217,7 @@ def test_a_log_is_not_written_through_a_link(store, tmp_path, monkeypatch):
     train.log.parent.mkdir()
     train.log.symlink_to(tmp_path / "outside")
     with pytest.raises(RunError, match="a symbolic link, which is not followed"):
-        processes._start(train, (), quiet=False)
+        processes.start(train, (), quiet=False)
     assert (tmp_path / "outside").read_text() == "precious"
 
 

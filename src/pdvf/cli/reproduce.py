@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from pdvf.cli.shared import make_plan
+from pdvf.cli.shared import SERIAL, Executed, make_plan
 from pdvf.core.validation import ConfigError
 from pdvf.experiment.errors import RunError
 
@@ -33,13 +32,11 @@ class Reproduce:
     """Methods to compare, as `pdvf list` names them, and what they rest on; all for none."""
     budget: Literal["paper", "equal"] = "paper"
     """Environment steps of every method: the paper's for each policy, or for all of its policies as many as PD-VF's."""
-    workers: int = 1
-    """Parts made at the same time, each by a process of its own: one leaves most of a GPU idle. With NVIDIA's MPS
-    running (`nvidia-cuda-mps-control -d`) they truly share it."""
     seed: int = 0
     """Seed of everything that is random."""
     quiet: bool = False
     """Show no progress."""
+    execution: Executed = SERIAL
 
     def main(self, said: str) -> int:
         """All plans together."""
@@ -49,16 +46,11 @@ class Reproduce:
         for family in families:
             if family not in family_names():
                 raise ConfigError(f"unknown family {family!r}, expected some of: {', '.join(family_names())}")
-        if self.workers < 1:
-            raise ConfigError(f"--workers is {self.workers}, expected at least 1")
-        if self.workers > 1:
-            # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
-            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         from pdvf.config.presets import preset
         from pdvf.experiment import comparison, reproduce
-        from pdvf.experiment.executors import EXECUTORS
         from pdvf.experiment.plan import REPORT
         from pdvf.experiment.progress import ignore, make_progress, words
+        from pdvf.experiment.remote import local_at, remote_at
         from pdvf.families.base import MujocoFamily
         from pdvf.families.mujoco import need
 
@@ -66,12 +58,13 @@ class Reproduce:
         if any(isinstance(make_family(family), MujocoFamily) for family in families):
             need("mujoco", "mujoco", "this reproduction")
         tasks: list[Task] = []
+        out = local_at(self.out)
         for family in families:
             config = replace(preset(family, self.preset, self.budget), seed=self.seed)
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
-        status = reproduce.Status(self.out, tasks, self.workers)
+        status = reproduce.Status(out, tasks, self.execution.workers or 1)
         planned = [(task.store.folder.name, task.name) for task in tasks]
-        progress = make_progress(self.quiet, planned) if self.workers == 1 else ignore
+        progress = make_progress(self.quiet, planned) if not self.execution.side_by_side else ignore
 
         def on_event(event: Event) -> None:
             progress(event)
@@ -81,14 +74,15 @@ class Reproduce:
                     sys.stderr.write(f"reproduce: {event.run} {words(event)} ({counted})\n")
                     sys.stderr.flush()
             if event.kind == "finish" and event.task == REPORT:
-                reproduce.write_index(self.out)
+                reproduce.write_index(out)
 
-        executor = EXECUTORS["serial" if self.workers == 1 else "processes"]
         try:
-            undone = executor(tasks, on_event, self.workers, self.quiet, status.write_clock)
+            undone = self.execution.run(tasks, on_event, self.quiet, status.write_clock)
         finally:
             status.write()  # how long it was at work, also when it is stopped
-        print(f"all tables and figures: {reproduce.write_index(self.out)}")
+        print(f"all tables and figures: {reproduce.write_index(out)}")
+        if (remote := remote_at(self.out)) is not None:
+            remote.publish(out, "index.html", "status.html", "stretches.json")
         if undone:
             raise RunError(
                 f"{len(undone)} tasks are not done: {', '.join(task.title for task in undone)}; OUT/FAMILY/logs say "

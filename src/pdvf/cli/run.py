@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from pdvf.cli.shared import execute, make_plan
+from pdvf.cli.shared import SERIAL, Executed, execute, make_plan
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Run:
     """Options from a .yaml or .json file, such as a run's config.json; those on the command line win."""
     quiet: bool = False
     """Show no progress."""
+    execution: Executed = SERIAL
 
     @staticmethod
     def defaults(target: str, preset: str, budget: str, family: str | None) -> Any:
@@ -38,4 +39,4 @@ class Run:
 
     def main(self, said: str) -> int:
         """All phases and the report."""
-        return execute(make_plan(self.out, self.config, said), self.quiet)
+        return execute(make_plan(self.out, self.config, said), self.quiet, self.execution)

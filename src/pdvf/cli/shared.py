@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+import tyro
+
+from pdvf.core.validation import ConfigError
 
 if TYPE_CHECKING:
     from pdvf.config import Config
+    from pdvf.experiment.events import Event, Listener
     from pdvf.experiment.plan import Task
 
 
@@ -18,6 +25,50 @@ class Command(Protocol):
     def main(self, said: str) -> int:
         """Does it and returns the exit status; `said` is the whole command line."""
         ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What runs the tasks of a plan."""
+
+    executor: Literal["serial", "processes", "ray"] = "serial"
+    """serial: one task after the other, in this process; processes: each in a process of its own; ray: each on a node
+    of a Ray cluster (docs/distributed.md). More than one of --workers makes serial processes."""
+    workers: int | None = None
+    """Tasks made at the same time: one of them leaves most of a GPU idle. With NVIDIA's MPS running
+    (`nvidia-cuda-mps-control -d`) they truly share it. None for one, and with ray for one a CPU of the cluster."""
+    address: str = ""
+    """With ray: HOST:PORT of a cluster's head, or auto for the cluster of this machine; without it Ray starts here."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers is {self.workers}, expected at least 1")
+        if self.address and self.executor != "ray":
+            raise ConfigError(f"--address is {self.address} with --executor {self.executor}, expected --executor ray")
+        if self.side_by_side:
+            # For this process and those it starts: else the first on a GPU takes three quarters of its memory.
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether there can be several tasks at a time, each in a process of its own."""
+        return self.executor != "serial" or (self.workers or 1) > 1
+
+    def run(
+        self, tasks: Sequence[Task], on_event: Listener, quiet: bool, tick: Callable[[], None] = lambda: None
+    ) -> list[Task]:
+        """Makes tasks and returns those that are not done."""
+        from pdvf.experiment.executors import EXECUTORS, ray
+
+        if self.executor == "ray":
+            return ray.run(tasks, on_event, self.workers or 0, quiet, tick, self.address)
+        name = "processes" if self.side_by_side else "serial"
+        return EXECUTORS[name](tasks, on_event, self.workers or 1, quiet, tick)
+
+
+SERIAL = Execution()
+Executed = Annotated[Execution, tyro.conf.arg(name="")]
+"""The type of a command's field of that kind, whose arguments are the command's own."""
 
 
 def make_plan(
@@ -35,8 +86,13 @@ def make_plan(
     """
     from pdvf.core.devices import use_all_cores
     from pdvf.experiment.provenance import changed_since, recorded_cores
+    from pdvf.experiment.remote import local_at, remote_at
 
-    use_all_cores(recorded_cores(folder))
+    remote = remote_at(folder)
+    place, here = (folder if remote is None else remote.url), local_at(folder)
+    if remote is not None:
+        remote.pull(here, lambda artefact: False)
+    use_all_cores(recorded_cores(here))
     from pdvf.config import from_dict, to_dict
     from pdvf.experiment.comparison import find_methods
     from pdvf.experiment.plan import EVERYTHING, REPORT, TABLE, phases_for, plan
@@ -48,24 +104,36 @@ def make_plan(
         phases = (*phases_for(chosen), TABLE, REPORT) if methods else EVERYTHING
     store = None
     if config is None:
-        store = RunStore.open(folder, family=family)
+        store = RunStore.open(place, family=family)
         config = from_dict(store.config)
     problem = Problem(config)
     if store is None:
         assert problem.engine  # made, or it has raised
-        store = RunStore.create(folder, to_dict(config), said)
-    if set(phases) - {REPORT} and (change := changed_since(folder)):
+        store = RunStore.create(place, to_dict(config), said)
+    if set(phases) - {REPORT} and (change := changed_since(here)):
         print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
     return plan(store, problem, chosen, phases)
 
 
-def execute(tasks: Sequence[Task], quiet: bool) -> int:
-    """Runs a plan here; where it ends with a report, prints its table and path."""
-    from pdvf.experiment.executors import EXECUTORS
+def execute(tasks: Sequence[Task], quiet: bool, execution: Execution = SERIAL) -> int:
+    """Runs a plan; where it ends with a report, prints its table and path."""
+    from pdvf.experiment.errors import RunError
     from pdvf.experiment.plan import REPORT
     from pdvf.experiment.progress import make_progress
 
-    EXECUTORS["serial"](tasks, make_progress(quiet, [(task.store.folder.name, task.name) for task in tasks]))
+    progress = make_progress(quiet, [(task.store.folder.name, task.name) for task in tasks])
+    failures: list[str] = []
+
+    def on_event(event: Event) -> None:
+        progress(event)
+        if event.kind == "fail":
+            failures.append(f"{event.task}: {event.error}")
+
+    if undone := execution.run(tasks, on_event, quiet):
+        raise RunError(
+            f"{len(undone)} of {len(tasks)} tasks are not done; {'; '.join(failures)}. The same command tries again "
+            "(with fewer --workers, if memory was short)"
+        )
     for task in tasks:
         if task.name == REPORT:
             from pdvf.experiment.cost import environment_steps
@@ -77,4 +145,6 @@ def execute(tasks: Sequence[Task], quiet: bool) -> int:
             for found in adaptation.read(task.store):
                 print(found.sentence())
             print(f"report: {task.store.folder / 'report.html'}")
+            if task.store.remote is not None:
+                print(f"published: {task.store.remote.url}")
     return 0

@@ -48,14 +48,22 @@ class Sweep(Run):
 
         use_all_cores(recorded_cores(self.out / "trials" / "001"))
         from pdvf.experiment.progress import make_progress
+        from pdvf.experiment.remote import require_here
         from pdvf.experiment.sweep import make_sweep
 
+        require_here(self.out, "a sweep")
         if not all(self.option):
             raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
         options = {name: list(values) for name, *values in self.option}
         sweep = make_sweep(self.config, options, self.grid, self.method, self.held_out)
         print(f"budget: {sweep.budget()}", flush=True)
         if not self.dry_run:
-            path = sweep.run(self.out, said, make_progress(self.quiet), lambda line: print(line, flush=True))
+            progress = make_progress(self.quiet)
+            path = sweep.run(
+                self.out,
+                said,
+                lambda line: print(line, flush=True),
+                lambda tasks, look: self.execution.run(tasks, progress, self.quiet, look),
+            )
             print(f"table: {path}")
         return 0

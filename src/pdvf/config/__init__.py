@@ -55,6 +55,9 @@ class Config:
     NVIDIA GPU), or auto for what suits the family and the machine."""
     complete: int = 0
     """Synthesised environments that join the training environments of every method (docs/decisions/0009-plus.md)."""
+    shards: int = 1
+    """Parts that phase 1 and the training of each baseline are cut into, tasks of their own for several GPUs or nodes.
+    Rounding depends on it."""
     ppo: PPOOptions = field(default_factory=PPOOptions)
     collect: CollectOptions = field(default_factory=CollectOptions)
     dynamics: AutoencoderOptions = field(default_factory=lambda: AutoencoderOptions(dropout=0.0))
@@ -66,7 +69,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 2**32 - 1")
-        _positive(self, "policy_seeds", "model_seeds")
+        _positive(self, "policy_seeds", "model_seeds", "shards")
         _require(self.complete >= 0, "complete", self.complete, "at least 0")
         _require(self.budget in BUDGETS, "budget", self.budget, f"one of {', '.join(BUDGETS)}")
         if self.family in family_names():

@@ -67,6 +67,17 @@ def exit_with_parent() -> None:
     _thread(wait)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine is there."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def leave(status: int, line: str) -> NoReturn:
     """Ends the process now, with a line on standard error."""
     terminal = os.isatty(2)

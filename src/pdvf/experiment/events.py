@@ -100,10 +100,11 @@ class Follower:
         for line in lines:
             if line.endswith(b"\n"):  # the last may be still being written
                 self._read += len(line)
-                yield from _parsed(line, self._path)
+                yield from parse_event(line, self._path)
 
 
-def _parsed(line: bytes, path: Path) -> Iterator[Event]:
+def parse_event(line: bytes, path: Path) -> Iterator[Event]:
+    """The event in a line of a file, if it is one."""
     try:
         data = json.loads(line)
         require_fields(data if isinstance(data, dict) else {}, FIELDS, path, "")

@@ -6,6 +6,7 @@ each after those it needs; an executor (`executors`) runs them.
     complete                synthesises environments, which everything else has among those for training
     train, collect, ...     a phase; `bound` trains PPOenv's policies
     NAME                    the training of a method, which leaves agent-NAME
+    train-part-1, ...       some policies of phase 1, or some seeds of a method, which `train` or NAME then joins
     returns-NAME            its episodes, which leave returns-NAME
     adaptation-NAME         other episodes of a method that infers the dynamics, which leave adaptation-NAME
     returns, report         returns.csv; figures and report.html: written each time, after everything before them
@@ -20,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pdvf.core.staged import OneStage, Staged
+from pdvf.core.staged import Joined, OneStage, Part, Staged
 from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
@@ -34,6 +35,7 @@ from pdvf.methods.base import AGENT, RETURNS, returns_artefact
 from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
 
 TABLE, REPORT = "returns", "report"
+PART = "-part-"
 EVERYTHING = (*PHASES, TABLE, REPORT)
 EVALUATED = tuple(name for name, method in METHODS.items() if method.every_run)
 """Methods that the phase `evaluate` plays: the run has all that they need."""
@@ -51,6 +53,11 @@ class Task:
     """Loads what it needs."""
     priority: int = 2
     """0: everything else in the run waits for it; 1 goes before 2 where both can go."""
+
+    @property
+    def gpus(self) -> float:
+        """The share of a GPU that it keeps busy, where there is one: phase 1 all of it, small programs little."""
+        return (1.0, 0.5, 0.125)[self.priority]
 
     @property
     def title(self) -> str:
@@ -95,6 +102,18 @@ class Task:
             run_phase(store, self.make(), self.leaves, self.needs, tell)
 
 
+def may_start(task: Task, left: Sequence[Task]) -> bool:
+    """Whether a task's needs are there and nothing that is left to do goes before it.
+
+    Methods wait for phase 1 even where they do not need it: everything else waits for it, and a GPU that trains its
+    policies has no room to spare, unlike in the phases that follow. What leaves no artefact comes last, in order.
+    """
+    ours = [other for other in left if other is not task and other.store.folder == task.store.folder]
+    if not task.leaves:
+        return not any(other.leaves or left.index(other) < left.index(task) for other in ours)
+    return task.ready and (task.priority == 0 or not any(other.priority == 0 for other in ours))
+
+
 def plan(
     store: RunStore, problem: Problem, methods: Sequence[Method] = (), phases: Sequence[str] = EVERYTHING
 ) -> list[Task]:
@@ -108,7 +127,7 @@ def plan(
     """
     if "evaluate" in phases:
         methods, phases = (*(METHODS[name] for name in EVALUATED), *methods), ("bound", *phases)
-    recipes, first, before = recipes_for(methods, phases), "train", ()
+    recipes, first, before = cut(problem, recipes_for(methods, phases)), "train", ()
     if problem.config.complete and (recipes or complete.NAME in phases):
         first, before = complete.NAME, complete.COMPLETE.leaves
         recipes = {first: complete.COMPLETE, **recipes}
@@ -121,7 +140,8 @@ def plan(
             return recipe.make(whole, *(store.load(needed, known[needed]) for needed in recipe.needs))
 
         needs = recipe.needs if name == complete.NAME else (*recipe.needs, *before)
-        return Task(store, name, needs, recipe.leaves, make, 0 if name == first else 1 if name in PHASES else 2)
+        priority = 0 if whole_of(name) == first else 1 if name in PHASES else 2
+        return Task(store, name, needs, recipe.leaves, make, priority)
 
     def write_report() -> None:
         from pdvf.reports import write_report  # slow to import
@@ -146,9 +166,43 @@ def problem_of(store: RunStore, problem: Problem) -> Problem:
 
 def find_task(store: RunStore, problem: Problem, name: str) -> Task:
     """One task of a run by its name."""
-    own = name.removeprefix(RETURNS).removeprefix(ADAPTATION)
-    methods = [] if name in (complete.NAME, *EVERYTHING) else find_methods((own,))
-    return next(task for task in plan(store, problem, methods, (name,)) if task.name == name)
+    base = whole_of(name)
+    own = base.removeprefix(RETURNS).removeprefix(ADAPTATION)
+    methods = [] if base in (complete.NAME, *EVERYTHING) else find_methods((own,))
+    return next(task for task in plan(store, problem, methods, (base,)) if task.name == name)
+
+
+def cut(problem: Problem, recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
+    """Recipes of ensembles in as many parts as the configuration says, each followed by the one that joins them."""
+    found: dict[str, Recipe] = {}
+    for name, recipe in recipes.items():
+        count = min(problem.config.shards, recipe.most_parts(problem))
+        found |= {name: recipe} if count == 1 else _cut(name, recipe, count)
+    return found
+
+
+def whole_of(name: str) -> str:
+    """The task that a part belongs to; any other is one by itself."""
+    return name.partition(PART)[0]
+
+
+def _cut(name: str, recipe: Recipe, count: int) -> dict[str, Recipe]:
+    names = tuple(f"{name}{PART}{i + 1}" for i in range(count))
+
+    def part(i: int) -> Recipe:
+        def make(problem: Problem, *inputs: Any) -> Part:
+            ensemble = recipe.make(problem, *inputs)
+            first, end = (ensemble.rows * edge // count for edge in (i, i + 1))
+            return Part(names[i], ensemble.part(first, end))
+
+        return Recipe(make, recipe.needs, (names[i],), lambda problem: make(problem).start())
+
+    def join(problem: Problem, *inputs: Any) -> Joined:
+        own = len(recipe.needs)
+        return Joined(recipe.make(problem, *inputs[:own]), inputs[own:])
+
+    whole = Recipe(join, (*recipe.needs, *names), recipe.leaves, recipe.untrained)
+    return {names[i]: part(i) for i in range(count)} | {name: whole}
 
 
 def phases_for(methods: Sequence[Method]) -> tuple[str, ...]:
@@ -175,7 +229,10 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
         def train(problem: Problem, *inputs: Any) -> Staged[Any]:
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
-        recipes.setdefault(method.name, Recipe(train, needs, (agent_artefact(method.name),), untrained=method.skeleton))
+        seeds = (lambda problem: problem.config.policy_seeds) if method.ensemble else (lambda problem: 1)
+        recipes.setdefault(
+            method.name, Recipe(train, needs, (agent_artefact(method.name),), method.skeleton, most_parts=seeds)
+        )
 
     for method in methods:
         add(method)

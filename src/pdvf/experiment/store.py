@@ -32,7 +32,7 @@ import numpy as np
 import safetensors.numpy
 from filelock import lock_descriptor
 
-from pdvf.core.processes import require_posix
+from pdvf.core.processes import is_alive, require_posix
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import (
     ASIDE,
@@ -51,6 +51,7 @@ from pdvf.experiment.files import (
 )
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
+from pdvf.experiment.remote import Remote, local_at, remote_at
 from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
@@ -88,11 +89,13 @@ class RunStore:
 
     folder: Path
     config: dict[str, Any]
+    remote: Remote | None = None
+    """The object store that all is published to, of which the folder is the working copy."""
 
     @classmethod
     def create(cls, folder: str | Path, config_dict: Mapping[str, Any], command: str) -> RunStore:
-        """The run in this folder, which is new, or was made with the same configuration."""
-        folder = Path(folder)
+        """The run in this folder or at this address, which is new, or was made with the same configuration."""
+        folder, remote = _pulled(folder)
         _require_run_or_empty(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,9 @@ class RunStore:
             with _locked(folder):
                 if not (folder / CONFIG).is_file():
                     write_file(folder / CONFIG, to_json(config_dict))
-        store = cls(folder, _read_config(folder))
+                    if remote is not None:
+                        remote.publish_new(folder, CONFIG)
+        store = cls(folder, _read_config(folder), remote)
         changes = _changes(store.config, json.loads(to_json(config_dict)))
         if changes:
             more = f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
@@ -110,6 +115,8 @@ class RunStore:
             )
         if not (folder / ENVIRONMENT).exists():
             write_file(folder / ENVIRONMENT, to_json(describe_environment(command)))
+            if remote is not None:
+                remote.publish_new(folder, ENVIRONMENT)
         return store
 
     @classmethod
@@ -119,7 +126,9 @@ class RunStore:
         A run of a family that is not built in is opened only for whoever names that family: to use it is to run its
         code, and the folder may be a stranger's.
         """
-        folder = Path(folder)
+        folder, remote = _pulled(folder)
+        if remote is not None and not (folder / CONFIG).is_file():
+            raise RunError(f"{remote.url} is not a run (it has no {CONFIG}), or is not there: check the address")
         if not folder.is_dir():
             raise RunError(f"{folder} is not there or no folder, expected the folder of a run: check the path")
         if not (folder / CONFIG).is_file():
@@ -140,7 +149,7 @@ class RunStore:
                 f"{folder} names the family {named!r}, expected one of {', '.join(family_names())}: any other is "
                 "code that would be run; if you trust it, name it yourself with --family"
             )
-        return cls(folder, config)
+        return cls(folder, config, remote)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[int]:
@@ -150,10 +159,22 @@ class RunStore:
 
         A process that inherits the file descriptor shares the lock until it ends.
         """
-        with _locked(self.folder) as descriptor:
+        with _locked(self.folder) as descriptor, self.remote.lease() if self.remote else contextlib.nullcontext():
             for folder in (self.folder, *(path for name in FOLDERS for path in folders_below(self.folder / name))):
                 remove_asides(folder)
-            yield descriptor
+            try:
+                yield descriptor
+            finally:
+                self.publish_logs()
+
+    @contextlib.contextmanager
+    def lock_task(self, name: str) -> Iterator[None]:
+        """Makes this process the only one at a task, for whom another holds `lock`.
+
+        On another machine, the process of a command that was killed may need a moment to notice.
+        """
+        with _locked(self.folder, _checked(name)):
+            yield
 
     # Artefacts
 
@@ -221,9 +242,29 @@ class RunStore:
         self._write(name, read_file(other._file(name)), to_json(manifest))
 
     def _write(self, name: str, data: bytes, manifest: bytes) -> None:
-        remove_file(self._manifest(name))  # a manifest never stands beside another version's file
+        self._forget(name)  # a manifest never stands beside another version's file
         write_file(self._file(name), data)
         write_file(self._manifest(name), manifest)
+        self._publish(self._file(name), self._manifest(name))
+
+    def _publish(self, *files: Path) -> None:
+        if self.remote is not None:
+            self.remote.publish(self.folder, *(file.relative_to(self.folder).as_posix() for file in files))
+
+    def _forget(self, name: str) -> None:
+        """Removes the manifest."""
+        remove_file(self._manifest(name))
+        if self.remote is not None:
+            self.remote.remove(self._manifest(name).relative_to(self.folder).as_posix())
+
+    def publish_logs(self) -> None:
+        """Sends events, logs and curves, where the run is in an object store; they are worth no failure."""
+        if self.remote is None:
+            return
+        folders = (self.folder / "logs", self.folder / "tensorboard")
+        files = [self.folder / "events.jsonl", *(file for folder in folders for file in folder.rglob("*"))]
+        with contextlib.suppress(RunError):
+            self._publish(*(file for file in files if file.is_file() and not file.is_symlink()))
 
     def verify(self, name: str) -> None:
         """Raises unless the artefact is there, whole, and made from the present version of its inputs."""
@@ -280,8 +321,10 @@ class RunStore:
 
     def remove(self, name: str) -> None:
         """Removes an artefact, the manifest first, so that it is never there by half."""
-        remove_file(self._manifest(name))
+        self._forget(name)
         remove_file(self._file(name))
+        if self.remote is not None:
+            self.remote.remove(self._file(name).relative_to(self.folder).as_posix())
 
     # Stages of a phase that is under way
 
@@ -316,6 +359,7 @@ class RunStore:
         if path.is_absolute() or ".." in path.parts:
             raise ValueError(f"{relative!r} is not a path below the run's folder")
         write_file(self.folder / path, data)
+        self._publish(self.folder / path)
 
     def write_text(self, relative: str, text: str) -> None:
         """Writes a text file of the run in UTF-8, as a whole or not at all."""
@@ -338,6 +382,14 @@ class RunStore:
         return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
 
 
+def _pulled(place: str | Path) -> tuple[Path, Remote | None]:
+    """The folder of a run; of one at an address, the working copy after it was brought up to date."""
+    folder, remote = local_at(place), remote_at(place)
+    if remote is not None:
+        remote.pull(folder)
+    return folder, remote
+
+
 def _stage_name(phase: str, stage: int) -> str:
     return f"{phase}-stage-{stage:04d}"
 
@@ -349,15 +401,15 @@ def _checked(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[int]:
+def _locked(folder: Path, task: str = "") -> Iterator[int]:
     """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
     require_posix("a run's folder is written")
-    path = folder / LOCK
+    path = folder / (f"{LOCK}-{task}" if task else LOCK)
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         with writing(path):
-            _wait_for_lock(descriptor, folder)
+            _wait_for_lock(descriptor, folder, patient=bool(task))
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
@@ -365,29 +417,22 @@ def _locked(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _wait_for_lock(descriptor: int, folder: Path) -> None:
-    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error."""
+def _wait_for_lock(descriptor: int, folder: Path, patient: bool) -> None:
+    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error.
+
+    With patience every writer has it: it may be on another machine, of which nothing is known.
+    """
     deadline = time.monotonic() + ENDING
     while not lock_descriptor(descriptor, blocking=False):
         pid = os.pread(descriptor, 32, 0).decode(errors="replace")
-        killed = pid.isdecimal() and not _is_alive(int(pid))
-        if killed and time.monotonic() <= deadline:
+        killed = pid.isdecimal() and not is_alive(int(pid))
+        if (killed or patient) and time.monotonic() <= deadline:
             time.sleep(0.05)
             continue
         who = f"process {pid or 'unknown'} is"
         if killed:
             who = f"processes that process {pid}, which has ended, started are still"
         raise RunError(f"{who} writing to {folder}: wait until it ends, or use another --out")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _require_run_or_empty(folder: Path) -> None:

@@ -24,10 +24,8 @@ import numpy as np
 
 from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.events import Listener
-from pdvf.experiment.executors import EXECUTORS
-from pdvf.experiment.files import ASIDE, read_json, reading, to_csv, to_json, write_file
-from pdvf.experiment.plan import leading_to, plan, recipes_for
+from pdvf.experiment.files import ASIDE, read_json, reading, require_fields, to_csv, to_json, write_file
+from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import SWEEP, RunStore
 from pdvf.methods import METHODS, Method
@@ -51,12 +49,15 @@ APPENDIX_C: dict[str, tuple[Any, ...]] = {
 }
 """The values that the paper tried for each option."""
 MATTERS = {
-    "train": ("family", "seed", "policy_seeds", "environment", "ppo"),
+    "train": ("family", "seed", "policy_seeds", "environment", "shards", "ppo"),
     "collect": ("collect",),
     "embed": ("model_seeds", "dynamics", "policy"),
     "fit": ("value",),
 }
 """What each phase adds to the options that decide its artefacts."""
+
+Execute = Callable[[Sequence[Task], Callable[[], None]], list[Task]]
+"""Makes tasks, calls the second argument now and then, and returns those that are not done."""
 
 
 @dataclass(frozen=True)
@@ -142,41 +143,58 @@ class Sweep:
             "held_out": list(self.held_out),
         }
 
-    def run(self, folder: Path, command: str, on_event: Listener, say: Callable[[str], None]) -> Path:
+    def run(self, folder: Path, command: str, say: Callable[[str], None], execute: Execute) -> Path:
         """Runs every trial that is missing and returns the table's path."""
         _claim(folder, self.description())
         stores: list[RunStore] = []
+        tasks: list[Task] = []
         for i, config in enumerate(self.configs):
             trial = folder / "trials" / f"{i + 1:03d}"
             for place in (trial.parent, trial):
                 if place.is_symlink():
                     raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
-            store, recipes = RunStore.create(trial, to_dict(config), command), self.recipes
-            self._adopt(store, recipes, stores)
-            tasks = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(recipes))
-            EXECUTORS["serial"]([task for task in tasks if task.name in recipes], on_event)
+            store = RunStore.create(trial, to_dict(config), command)
+            shared = {name for name in self.recipes if name in PHASES and self._first(i, name) != i}
+            planned = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(self.recipes))
+            tasks += [task for task in planned if whole(task.name) in self.recipes and whole(task.name) not in shared]
             stores.append(store)
-            best = self._write(folder, stores)
-            say(f"trial {i + 1} of {len(self.configs)}: {self._words(i)}; best so far: {self._words(best)}")
+        told: set[int] = set()
+
+        def look() -> None:
+            self._adopt(stores)
+            done = [i for i, store in enumerate(stores) if store.has(returns_artefact(self.method.name))]
+            if new := [i for i in done if i not in told]:
+                best = self._write(folder, stores, done)
+                told.update(new)
+                for i in new:
+                    say(f"trial {i + 1} of {len(stores)}: {self._words(i)}; best so far: {self._words(best)}")
+
+        if undone := execute(tasks, look):
+            raise RunError(
+                f"{len(undone)} of {len(tasks)} tasks are not done: {', '.join(task.title for task in undone)}; "
+                f"{folder}/trials/NNN/logs say why, and the same command tries again"
+            )
         return folder / "sweep.csv"
 
-    def _adopt(self, store: RunStore, recipes: Mapping[str, Recipe], earlier: Sequence[RunStore]) -> None:
-        """Takes over from earlier trials what does not differ."""
-        config = from_dict(store.config)
-        with store.lock():
-            for phase in (name for name in recipes if name in PHASES):
-                leaves, deciding = recipes[phase].leaves, self._deciding(config, phase)
-                for other in earlier:
-                    same = self._deciding(from_dict(other.config), phase) == deciding
-                    if same and not all(store.has(leaf) for leaf in leaves):
-                        for leaf in leaves:
-                            store.adopt(leaf, other)
+    def _first(self, trial: int, phase: str) -> int:
+        """The first trial whose artefacts of a phase are the same."""
+        mine = self._deciding(self.configs[trial], phase)
+        return next(i for i, config in enumerate(self.configs) if self._deciding(config, phase) == mine)
 
-    def _write(self, folder: Path, stores: Sequence[RunStore]) -> int:
-        """Writes sweep.csv and returns the best trial's place."""
+    def _adopt(self, stores: Sequence[RunStore]) -> None:
+        """Takes over from earlier trials what does not differ, once it is there; the caller holds all locks."""
+        for i, store in enumerate(stores):
+            for phase in (name for name in self.recipes if name in PHASES):
+                other = stores[self._first(i, phase)]
+                for leaf in self.recipes[phase].leaves:
+                    if other is not store and other.has(leaf) and not store.has(leaf):
+                        store.adopt(leaf, other)
+
+    def _write(self, folder: Path, stores: Sequence[RunStore], done: Sequence[int]) -> int:
+        """Writes sweep.csv with the trials that are done and returns the best of them."""
         held = len(self.held_out)
         rows = []
-        for store in stores:
+        for store in (stores[i] for i in done):
             name = returns_artefact(self.method.name)
             played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
             require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
@@ -184,10 +202,10 @@ class Sweep:
             per_seed = scores[:, -held:].mean(axis=1)
             seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
             rows.append((per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds))
-        best = int(np.argmax([row[0] for row in rows]))
+        best = done[int(np.argmax([row[0] for row in rows]))]
         names = ("held_out_return", "held_out_std", "trained_return", "seconds")
         table: list[Sequence[Any]] = [("trial", *self.options, *names, "best")]
-        for i, row in enumerate(rows):
+        for i, row in zip(done, rows, strict=True):
             values = [self.combinations[i][name] for name in self.options]
             table.append((i + 1, *values, *(f"{value:.6g}" for value in row), "yes" if i == best else ""))
         write_file(folder / "sweep.csv", to_csv(table).encode())
@@ -195,6 +213,17 @@ class Sweep:
 
     def _words(self, trial: int) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.combinations[trial].items())
+
+
+def problem_of(store: RunStore) -> Problem:
+    """The problem of a run, which may be a trial of a sweep."""
+    config, file = from_dict(store.config), store.folder.resolve().parent.parent / SWEEP
+    if not file.is_file():
+        return Problem(config)
+    advice = "use another --out"
+    description = read_json(file, advice)
+    require_fields(description, {"held_out": (list,)}, file, advice)
+    return HeldOut(config, held_out=tuple(description["held_out"]))
 
 
 def make_sweep(

@@ -117,6 +117,9 @@ class Method:
     """Whether it is played in every run, compared or not: there is nothing to train for it."""
     adapting: bool = False
     """Whether its agents are `Adapting`: then it is measured how far they adapt (`experiment.adaptation`)."""
+    ensemble: bool = False
+    """Whether `train` gives a `core.staged.Ensemble` of at least a row a seed, which can be cut into parts; it needs
+    no artefacts."""
     look: Look = GREY
 
     def skeleton(self, problem: Problem) -> Any:

@@ -179,5 +179,6 @@ MAML = Method(
     "maml",
     "one gradient step on N_d transitions at test time",
     train_maml,
+    ensemble=True,
     look=Look("MAML", "#56b4e9", 5),
 )

@@ -93,32 +93,67 @@ class TaskPPO:
     wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks
     before: int = 0
     """Environment steps that were made to get here."""
+    chosen: tuple[int, int] | None = None
+    """First and end of the policies of a part (`core.staged.Part`)."""
 
     @property
     def stages(self) -> int:
         """As many as a policy of phase 1 has checkpoints."""
         return self.options.checkpoints
 
+    @property
+    def _range(self) -> tuple[int, int]:
+        return self.chosen or (0, self.weights.shape[0])
+
+    @property
+    def rows(self) -> int:
+        """Policies."""
+        first, end = self._range
+        return end - first
+
+    def steps(self, stage: int) -> int:
+        """Environment steps of a stage; the first has those that were made before."""
+        batch = self.options.environments * self.options.rollout
+        return self.rows * self.options.updates_per_checkpoint * batch + (self.before if stage == 0 else 0)
+
+    def part(self, first: int, end: int) -> TaskPPO:
+        """Some of the policies."""
+        return replace(self, chosen=(first, end))
+
+    def no_metrics(self) -> ppo.Metrics:
+        """Zeros [P, updates]."""
+        return ppo.no_metrics(self.rows, self.options.updates_per_checkpoint)
+
     def start(self) -> ppo.TrainState:
         """Untrained policies [P, ...]."""
-        keys = jax.random.split(jax.random.fold_in(self.key, 0), self.weights.shape[0])
+        keys = jax.random.split(jax.random.fold_in(self.key, 0), self.weights.shape[0])[slice(*self._range)]
 
         def one(weights: Array, features: Array, key: Array) -> ppo.TrainState:
             return ppo.initialise(self._engine(features), self.options, weights, key, self.make_networks)
 
-        return jax.vmap(one)(self.weights, self.features, keys)
+        return jax.vmap(one)(*self._given, keys)
+
+    @property
+    def _given(self) -> tuple[Array, Array]:
+        return self.weights[slice(*self._range)], self.features[slice(*self._range)]
+
+    def learn(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, ppo.Metrics]:
+        """All policies learn for a while; metrics [P, updates]."""
+        shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
+        return self._train(shuffle, (*self._given, state))
 
     def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Any]]:
-        """All policies learn for a while."""
-        shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
-        state, metrics = self._train(shuffle, (self.weights, self.features, state))
-        steps = self.options.updates_per_checkpoint * self.options.environments * self.options.rollout
-        return state, {
+        """The same with metrics of all together."""
+        state, metrics = self.learn(state, stage)
+        return state, self.summary(metrics) | {"steps": float(self.steps(stage))}
+
+    def summary(self, metrics: ppo.Metrics) -> dict[str, Array]:
+        """Of all policies together."""
+        return {
             "train_return": jnp.nanmean(metrics.episode_return[:, -5:]),
             "policy_loss": jnp.mean(metrics.policy_loss),
             "value_loss": jnp.mean(metrics.value_loss),
             "std": jnp.mean(metrics.std[:, -1]),
-            "steps": float(self.weights.shape[0] * steps + (self.before if stage == 0 else 0)),
         }
 
     @cached_property
@@ -424,6 +459,7 @@ PPO_ALL = Method(
     "ppo-all",
     "one PPO policy for all training environments",
     train_ppo_all,
+    ensemble=True,
     look=Look("PPOall", "#b8a800", 7),
 )
 ORACLE = Method(
@@ -431,5 +467,6 @@ ORACLE = Method(
     "one PPO policy that is told the true context (ours)",
     train_oracle,
     privileged=True,
+    ensemble=True,
     look=Look("Oracle*", "#333333", 10),
 )

@@ -43,5 +43,6 @@ RL2 = Method(
     "rl2",
     "recurrent policy that is fed its last action and reward",
     train_rl2,
+    ensemble=True,
     look=Look("RL²", "#d55e00", 4),
 )

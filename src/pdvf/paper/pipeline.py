@@ -43,10 +43,16 @@ class Recipe(NamedTuple):
     leaves: tuple[str, ...]
     untrained: Callable[[Problem], Any] | None = None
     """From the configuration alone what it leaves, untrained, where that is one artefact and no phase's."""
+    most_parts: Callable[[Problem], int] = lambda problem: 1
+    """How many parts it can be cut into; more than one only where `make` gives an `Ensemble`."""
+
+
+def _policies(problem: Problem) -> int:
+    return problem.contexts.shape[0] * problem.config.policy_seeds
 
 
 PHASES: dict[str, Recipe] = {
-    "train": Recipe(ReinforcementLearning, (), ("policies",)),
+    "train": Recipe(ReinforcementLearning, (), ("policies",), most_parts=_policies),
     "collect": Recipe(collection, ("policies",), ("trajectories",)),
     "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
     "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from pdvf.rl.networks import Actor
 
 
 class Ensemble(NamedTuple):
-    """Policies in training [P, ...] and the checkpoints kept of them [K, P, ...]; P = environments x policy seeds."""
+    """Policies in training [P, ...] and the checkpoints kept of them [P, K, ...]; P = environments x policy seeds."""
 
     state: ppo.TrainState
     kept: Actor
@@ -31,6 +31,8 @@ class ReinforcementLearning:
     problem: Problem
     test: bool = False
     """In the test environments instead: see `upper_bound`."""
+    chosen: tuple[int, int] | None = None
+    """First and end of the policies of a part (`core.staged.Part`)."""
 
     @property
     def name(self) -> str:
@@ -45,40 +47,72 @@ class ReinforcementLearning:
     @cached_property
     def contexts(self) -> np.ndarray:
         """Context [P, c] of each policy, environment by environment."""
+        return self._all_contexts[slice(*self._range)]
+
+    @cached_property
+    def _all_contexts(self) -> np.ndarray:
         train = self.problem.contexts
         own = self.problem.everywhere[len(train) :] if self.test else train
         return np.repeat(own, self.problem.config.policy_seeds, axis=0)
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        return self.chosen or (0, len(self._all_contexts))
+
+    @property
+    def rows(self) -> int:
+        """Policies."""
+        first, end = self._range
+        return end - first
+
+    def steps(self, stage: int) -> int:
+        """Environment steps of a stage."""
+        del stage
+        options = self.problem.config.ppo
+        return self.rows * options.updates_per_checkpoint * options.environments * options.rollout
+
+    def part(self, first: int, end: int) -> ReinforcementLearning:
+        """Some of the policies."""
+        return replace(self, chosen=(first, end))
+
+    def no_metrics(self) -> ppo.Metrics:
+        """Zeros [P, updates]."""
+        return ppo.no_metrics(self.rows, self.problem.config.ppo.updates_per_checkpoint)
 
     def start(self) -> Ensemble:
         """Untrained policies."""
         engine, options = self.problem.engine, self.problem.config.ppo
         before = len(self.problem.contexts) * self.problem.config.policy_seeds if self.test else 0
-        keys = jax.random.split(self.problem.key(Stream.POLICIES), before + self.contexts.shape[0])[before:]
+        keys = jax.random.split(self.problem.key(Stream.POLICIES), before + len(self._all_contexts))[before:]
+        keys = keys[slice(*self._range)]
         fresh = compiled(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
         state = fresh(self.contexts, keys)
-        return Ensemble(state, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), state.actor))
+        kept = jax.tree.map(lambda x: jnp.zeros((x.shape[0], self.stages, *x.shape[1:]), x.dtype), state.actor)
+        return Ensemble(state, kept)
 
-    def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Any]]:
-        """All policies learn until the next checkpoint."""
+    def learn(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, ppo.Metrics]:
+        """All policies learn until the next checkpoint; metrics [P, updates]."""
         shuffle = jax.random.fold_in(self.problem.key(Stream.MINIBATCHES), stage)
         state, metrics = self._train(shuffle, (self.contexts, ensemble.state))
-        kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), ensemble.kept, state.actor)
+        kept = jax.tree.map(lambda all_, new: all_.at[:, stage].set(new), ensemble.kept, state.actor)
+        return Ensemble(state, kept), metrics
+
+    def advance(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, dict[str, Any]]:
+        """The same with metrics of all together."""
+        ensemble, metrics = self.learn(ensemble, stage)
+        return ensemble, self.summary(metrics) | {"steps": float(self.steps(stage))}
+
+    def summary(self, metrics: ppo.Metrics) -> dict[str, Array]:
+        """Of all policies together."""
         shaped = metrics.episode_return.reshape(-1, self.problem.config.policy_seeds, metrics.std.shape[-1])
-        summary = {
+        return {
             "return_per_environment": jnp.nanmean(shaped[:, :, -5:], axis=(1, 2)),
             "train_return": jnp.nanmean(shaped[:, :, -5:]),
             "policy_loss": jnp.mean(metrics.policy_loss),
             "value_loss": jnp.mean(metrics.value_loss),
             "std": jnp.mean(metrics.std[:, -1]),
             "curve": jnp.nanmean(shaped, axis=1),
-            "steps": float(self.contexts.shape[0] * self._steps_per_stage),
         }
-        return Ensemble(state, kept), summary
-
-    @property
-    def _steps_per_stage(self) -> int:
-        options = self.problem.config.ppo
-        return options.updates_per_checkpoint * options.environments * options.rollout
 
     @cached_property
     def _train(self):
@@ -95,8 +129,10 @@ class ReinforcementLearning:
     def finish(self, ensemble: Ensemble) -> dict[str, Actor]:
         """`policies` [K, E, seeds, ...], or of `upper_bound` [E, seeds, ...] the finished ones."""
         seeds = self.problem.config.policy_seeds
-        kept = jax.tree.map(lambda x: x.reshape(x.shape[0], -1, seeds, *x.shape[2:]), ensemble.kept)
-        return {"upper_bound": jax.tree.map(lambda x: x[-1], kept)} if self.test else {"policies": kept}
+        kept = jax.tree.map(lambda x: x.reshape(-1, seeds, *x.shape[1:]), ensemble.kept)
+        if self.test:
+            return {"upper_bound": jax.tree.map(lambda x: x[:, :, -1], kept)}
+        return {"policies": jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), kept)}
 
 
 def upper_bound(problem: Problem) -> ReinforcementLearning:

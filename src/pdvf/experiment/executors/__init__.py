@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pdvf.experiment.events import Listener
-from pdvf.experiment.executors import processes, serial
+from pdvf.experiment.executors import processes, ray, serial
 from pdvf.experiment.plan import Task
 
 
@@ -33,4 +33,4 @@ class Executor(Protocol):
         ...
 
 
-EXECUTORS: dict[str, Executor] = {"serial": serial.run, "processes": processes.run}
+EXECUTORS: dict[str, Executor] = {"serial": serial.run, "processes": processes.run, "ray": ray.run}

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from pdvf.experiment.events import Follower, Listener, fail_event, write_event
 from pdvf.experiment.files import writing
-from pdvf.experiment.plan import Task, locks
+from pdvf.experiment.plan import Task, locks, may_start
 
 PAUSE = 0.2
 """Seconds between two looks at the processes."""
@@ -24,17 +25,57 @@ PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
 """NVIDIA's MPS lets processes with 0 here go before those with 1."""
 
 
+class Process(Protocol):
+    """A task that is being made somewhere."""
+
+    def poll(self) -> int | None:
+        """Its exit status once it has ended."""
+        ...
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+        ...
+
+    def close(self) -> None:
+        """Waits for its end and lets go of it."""
+        ...
+
+    def error(self) -> str:
+        """Why it failed."""
+        ...
+
+
+class Local(NamedTuple):
+    """One on this machine."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def poll(self) -> int | None:
+        """As `Process`."""
+        return self.process.poll()
+
+    def terminate(self) -> None:
+        """As `Process`."""
+        self.process.terminate()
+
+    def close(self) -> None:
+        """Also closes our end of its standard input, which tells it that we are there."""
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def error(self) -> str:
+        """The last line of its log."""
+        return f"{last_line(self.log)} (all of it: {self.log})"
+
+
 class Running(NamedTuple):
     """A task that is under way, and when it began."""
 
     task: Task
-    process: subprocess.Popen[bytes]
+    process: Process
     began: float
-
-    def close(self) -> None:
-        """Closes our end of its standard input, which tells it that we are there."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
 
 
 def run(
@@ -45,71 +86,85 @@ def run(
     tick: Callable[[], None] = lambda: None,
 ) -> list[Task]:
     """As `Executor`: a task that fails holds up only those that need what it leaves."""
+    with locks(tasks) as descriptors:
+        return run_side_by_side(
+            tasks, on_event, workers, lambda task: Local(start(task, descriptors, quiet), task.log), tick
+        )
+
+
+def run_side_by_side(
+    tasks: Sequence[Task],
+    on_event: Listener,
+    workers: int,
+    begin: Callable[[Task], Process],
+    tick: Callable[[], None],
+) -> list[Task]:
+    """Starts each task as soon as it may, so many at a time; the caller holds the runs' locks."""
     waiting = sorted((task for task in tasks if not task.done), key=lambda task: task.priority)
     failed: list[Task] = []
     running: list[Running] = []
     followers = [Follower(folder) for folder in {task.store.folder for task in tasks}]
-    with locks(tasks) as descriptors:
-        for task in tasks:
-            if task.done:
-                task.store.clear_stages(task.name)  # left by a kill
-        try:
-            while waiting or running:
-                left = [*waiting, *failed, *(one.task for one in running)]
-                for task in [task for task in waiting if _may_start(task, left)][: workers - len(running)]:
-                    waiting.remove(task)
-                    running.append(Running(task, _start(task, descriptors, quiet), time.monotonic()))
-                if not running:
-                    break
-                time.sleep(PAUSE)
-                tick()
-                for ended in [one for one in running if one.process.poll() is not None]:
-                    running.remove(ended)
-                    ended.close()
-                    if ended.process.returncode:
-                        failed.append(ended.task)
-                        _write_failure(ended)
-                for follower in followers:
-                    for event in follower.new():
-                        on_event(event)
-        finally:
-            for one in running:
-                one.process.terminate()
-            for one in running:
-                one.process.wait()
-                one.close()
+    for task in tasks:
+        if task.done:
+            task.store.clear_stages(task.name)  # left by a kill
+    try:
+        while waiting or running:
+            tick()
+            left = [*waiting, *failed, *(one.task for one in running)]
+            for task in [task for task in waiting if may_start(task, left)][: workers - len(running)]:
+                waiting.remove(task)
+                running.append(Running(task, begin(task), time.monotonic()))
+            if not running:
+                break
+            time.sleep(PAUSE)
+            for ended in [one for one in running if one.process.poll() is not None]:
+                running.remove(ended)
+                ended.process.close()
+                if ended.process.poll():
+                    failed.append(ended.task)
+                    event = fail_event(ended.task.store.folder, ended.task.name, ended.process.error())
+                    event = event._replace(seconds=time.monotonic() - ended.began)
+                    write_event(ended.task.store.folder, event)
+            for follower in followers:
+                for event in follower.new():
+                    on_event(event)
+        tick()
+    finally:
+        for one in running:
+            one.process.terminate()
+        for one in running:
+            one.process.close()
     return failed + waiting
 
 
-def _may_start(task: Task, left: Sequence[Task]) -> bool:
-    """Whether a task's needs are there and nothing that is left to do goes before it.
-
-    Methods wait for phase 1 even where they do not need it: everything else waits for it, and a GPU that trains its
-    policies has no room to spare, unlike in the phases that follow. What leaves no artefact comes last, in order.
-    """
-    ours = [other for other in left if other is not task and other.store.folder == task.store.folder]
-    if not task.leaves:
-        return not any(other.leaves or left.index(other) < left.index(task) for other in ours)
-    return task.ready and not any(other.priority == 0 for other in ours)
+def command(task: Task, quiet: bool) -> list[str]:
+    """What Python is given to make a task in a process of its own."""
+    store = task.store
+    words = ["-m", "pdvf.experiment.executors.task", str(store.folder), store.config["family"], task.name]
+    return [*words, *(["--quiet"] if quiet else []), *(["--url", store.remote.url] if store.remote else [])]
 
 
-def _start(task: Task, locks: Sequence[int], quiet: bool) -> subprocess.Popen[bytes]:
+def environment(task: Task) -> dict[str, str]:
+    """What joins the environment of its process: others wait for the phases."""
+    return {PRIORITY: str(int(task.priority > 1))}
+
+
+def last_line(log: Path) -> str:
+    """What a process said last."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def start(task: Task, locks: Sequence[int], quiet: bool) -> subprocess.Popen[bytes]:
+    """Starts a process here that shares the locks; what it says goes to the task's log."""
     task.log.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pdvf.experiment.executors.task", str(task.store.folder)]
-    command += [task.store.config["family"], task.name, *(["--quiet"] if quiet else [])]
-    environment = {PRIORITY: str(int(task.priority > 1)), **os.environ}  # others wait for the phases
+    words = [sys.executable, *command(task, quiet)]
     with writing(task.log):
         log = open(task.log, "ab", opener=_not_through_links)  # noqa: SIM115
     with log:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=locks, env=environment)
-
-
-def _write_failure(ended: Running) -> None:
-    task = ended.task
-    lines = task.log.read_text(errors="replace").strip().splitlines()
-    error = f"{lines[-1] if lines else 'it said nothing'} (all of it: {task.log})"
-    event = fail_event(task.store.folder, task.name, error)
-    write_event(task.store.folder, event._replace(seconds=time.monotonic() - ended.began))
+        return subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=locks, env=environment(task) | os.environ
+        )
 
 
 def _not_through_links(path: str, flags: int) -> int:

@@ -22,6 +22,7 @@ def run(
     del workers, quiet
     with locks(tasks):
         for task in tasks:
+            tick()
             try:
                 task.run(on_event)
             except Exception as error:
@@ -32,5 +33,5 @@ def run(
                     write_event(task.store.folder, event)
                 on_event(event)
                 raise
-            tick()
+        tick()
     return []

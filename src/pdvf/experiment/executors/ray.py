@@ -1,0 +1,327 @@
+"""Tasks of several runs side by side, on the nodes of a Ray cluster, or on one that Ray starts here.
+
+A Ray task starts, on its node, the process that the executor `processes` would start here, and ends with it. Ray
+chooses the node and tries again where a worker or a node dies; the process goes on from the task's last saved stage.
+All nodes must see the run's folder under the same path, or the run is in an object store (`experiment.remote`): then
+each task works in a folder of its node, and events come here by an actor. What leaves no artefact is made here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import platform
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pdvf.core.validation import ConfigError
+from pdvf.experiment.errors import RunError
+from pdvf.experiment.events import Listener, parse_event, write_event
+from pdvf.experiment.executors.processes import Local, Process, command, environment, run_side_by_side, start
+from pdvf.experiment.plan import Task, locks
+from pdvf.experiment.provenance import PACKAGES
+from pdvf.families.env_pool import cores
+
+RETRIES = 3
+"""How often Ray tries again where a process, a worker or a node has died, or a node cannot write."""
+UNREACHABLE = 10.0
+"""Seconds without an answer from the head after which the cluster is taken to be gone."""
+OBJECTS = 80 * 2**20
+"""Bytes of Ray's object store: artefacts go by the run's folder."""
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+SAME_BITS = ("JAX_", "XLA_")
+"""Variables with these beginnings go along to the nodes."""
+
+
+def run(
+    tasks: Sequence[Task],
+    on_event: Listener,
+    workers: int = 0,
+    quiet: bool = False,
+    tick: Callable[[], None] = lambda: None,
+    address: str = "",
+) -> list[Task]:
+    """As `Executor`; no workers: as many as the cluster has CPUs. `address` is that of a cluster's head, or auto."""
+    with locks(tasks) as descriptors, _cluster(address, workers) as ray:
+        stores = {task.store.folder: task.store for task in tasks}
+        mailbox = _mailbox(ray) if any(store.remote for store in stores.values()) else None
+        submit, watch = _submitter(ray, quiet, mailbox), _Watch(ray)
+
+        def begin(task: Task) -> Process:
+            return submit(task) if task.leaves else Local(start(task, descriptors, quiet), task.log)
+
+        def look() -> None:
+            watch()
+            if mailbox is not None:
+                for folder, line in ray.get(mailbox.take.remote()):
+                    for event in parse_event(line, Path(folder)):
+                        write_event(Path(folder), event)
+            tick()
+
+        room = workers or max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        return run_side_by_side(tasks, on_event, room, begin, look)
+
+
+@contextlib.contextmanager
+def _cluster(address: str, workers: int) -> Iterator[Any]:
+    """Ray, connected to a cluster or to one of its own."""
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("--executor ray needs Ray, which is not installed: pip install 'pdvf[ray]'") from None
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "namespace": "pdvf"}
+    if address:
+        _require_answer(address)
+    try:
+        if address:
+            ray.init(address, **quiet)
+        else:
+            room = max(workers, cores())
+            with warnings.catch_warnings():  # of JAX: Ray forks, to start a program at once
+                warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+                ray.init("local", include_dashboard=False, num_cpus=room, object_store_memory=OBJECTS, **quiet)
+    except Exception as error:  # of many kinds, from Ray and from below it
+        raise ConfigError(_why(address, error)) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Raises unless somebody listens there; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ConfigError(f"--address is {address!r}, expected auto or HOST:PORT of a Ray cluster's head")
+    if not _answers(host, int(port)):
+        raise ConfigError(
+            f"no Ray cluster answers at --address {address}: start its head with `ray start --head --port {port}`, "
+            "or check host and port"
+        )
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), 5.0):
+            return True
+    except OSError:
+        return False
+
+
+def _why(address: str, error: Exception) -> str:
+    """What Ray says, in one line."""
+    words = " ".join(str(error).split())
+    if "ersion mismatch" in words:
+        ours = f"Ray {importlib.metadata.version('ray')}, Python {platform.python_version()}"
+        return f"the Ray cluster at {address} has other versions than this command ({ours}): {words[:300]}"
+    if "uthenticat" in words:
+        return (
+            f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token and the token of its nodes, which "
+            "`ray get-auth-token` shows there, in RAY_AUTH_TOKEN"
+        )
+    if address == "auto":
+        return (
+            "--address auto finds no Ray cluster on this machine: start one with `ray start --head`, or give HOST:PORT"
+        )
+    where = f"connect to the Ray cluster at {address}" if address else "start Ray here"
+    return f"cannot {where}: {words[:300]}"
+
+
+class _Watch:
+    """Notices that the head is gone, for which Ray would wait a minute and then end this process."""
+
+    def __init__(self, ray: Any) -> None:
+        self._address = ray.get_runtime_context().gcs_address
+        self._answered = self._looked = time.monotonic()
+
+    def __call__(self) -> None:
+        """Raises when it has not answered for a while."""
+        now = time.monotonic()
+        if now < self._looked + 1.0:
+            return
+        self._looked = now
+        host, _, port = self._address.rpartition(":")
+        if _answers(host, int(port)):
+            self._answered = time.monotonic()
+        elif now > self._answered + UNREACHABLE:
+            raise RunError(
+                f"the head of the Ray cluster at {self._address} has not answered for {UNREACHABLE:.0f} s: start the "
+                "cluster again; the same command goes on from the last finished stages"
+            )
+
+
+def _mailbox(ray: Any) -> Any:
+    """An actor that takes lines of events from the nodes until they are fetched."""
+
+    class Mailbox:
+        def __init__(self) -> None:
+            self._lines: list[tuple[str, bytes]] = []
+
+        def put(self, folder: str, lines: list[bytes]) -> None:
+            self._lines += [(folder, line) for line in lines]
+
+        def take(self) -> list[tuple[str, bytes]]:
+            lines, self._lines = self._lines, []
+            return lines
+
+    return ray.remote(num_cpus=0)(Mailbox).remote()
+
+
+def _submitter(ray: Any, quiet: bool, mailbox: Any) -> Callable[[Task], Process]:
+    """What hands a task to the cluster."""
+    versions = {name: _version(name) for name in ("pdvf", *PACKAGES)}
+    gpus = ray.cluster_resources().get("GPU", 0) > 0
+    variables = {name: value for name, value in os.environ.items() if name.startswith(SAME_BITS)}
+    supervise = ray.remote(_supervisor())
+
+    def submit(task: Task) -> Process:
+        resources = {"num_cpus": 1, "num_gpus": task.gpus if gpus else 0}
+        shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if gpus and task.gpus < 1 else {}
+        options = supervise.options(
+            name=task.title, max_retries=RETRIES, retry_exceptions=True, scheduling_strategy="SPREAD", **resources
+        )
+        given = environment(task) | shared | variables
+        box = mailbox if task.store.remote else None
+        return _Remote(ray, task, options.remote(command(task, quiet), os.getcwd(), given, versions, box))
+
+    return submit
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _supervisor() -> Callable[..., tuple[int, str]]:
+    """What a Ray worker does: a function of its own, so that it takes nothing but Python's library along."""
+
+    def supervise(
+        command: list[str], folder: str, given: dict[str, str], versions: dict[str, str | None], mailbox: Any
+    ) -> tuple[int, str]:
+        """Makes a task on this node: its exit status, and what it said last."""
+        import importlib.metadata
+        import os
+        import platform
+        import shutil
+        import subprocess
+        import sys
+        import tempfile
+
+        def version(package: str) -> str | None:
+            try:
+                return importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                return None
+
+        node, run, name = platform.node(), command[2], command[4]
+        for package, expected in versions.items():
+            if (found := version(package)) != expected:
+                return 2, f"node {node} has {package} {found}, expected {expected} as where the command was given"
+        own = None if mailbox is None else tempfile.mkdtemp(prefix="pdvf-")
+        here = run if own is None else os.path.join(own, os.path.basename(run))
+        if own is None and not os.path.isdir(run):
+            return (
+                2,
+                f"node {node} does not see {run}, expected a folder that all nodes share, or an address (s3://...)",
+            )
+        sent = 0
+
+        def tell() -> None:
+            """Sends the events since the last call."""
+            nonlocal sent
+            path = os.path.join(here, "events.jsonl")
+            if mailbox is None or not os.path.isfile(path):
+                return
+            with open(path, "rb") as file:
+                file.seek(sent)
+                lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+            if lines:
+                sent += sum(map(len, lines))
+                mailbox.put.remote(run, lines)
+
+        try:
+            log = os.path.join(here, "logs", f"{name}.log")
+            os.makedirs(os.path.dirname(log), exist_ok=True)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with os.fdopen(os.open(log, flags, 0o666), "ab") as file:
+                process = subprocess.Popen(
+                    [sys.executable, *command[:2], here, *command[3:]],
+                    stdin=subprocess.PIPE,
+                    stdout=file,
+                    stderr=file,
+                    cwd=folder if os.path.isdir(folder) else None,
+                    env=os.environ | given,
+                )
+            status = None
+            try:
+                while status is None:
+                    try:
+                        status = process.wait(0.2)
+                    except subprocess.TimeoutExpired:
+                        tell()
+            finally:  # also when the task is cancelled
+                process.kill()
+                process.communicate()
+            tell()
+            with open(log, errors="replace") as file:
+                lines = file.read().strip().splitlines()
+        finally:
+            if own is not None:
+                shutil.rmtree(own, ignore_errors=True)
+        words = f"{lines[-1] if lines else 'it said nothing'} (node {node}; all of it: {log})"
+        if status < 0 or status == 75:  # killed, or the node's own trouble: another try may go well
+            raise RuntimeError(f"status {status}: {words}")
+        return status, words
+
+    return supervise
+
+
+class _Remote:
+    """A task on some node."""
+
+    def __init__(self, ray: Any, task: Task, reference: Any) -> None:
+        self._ray, self._task, self._reference = ray, task, reference
+        self._ended: tuple[int, str] | None = None
+
+    def poll(self) -> int | None:
+        """As `Process`; what was published is fetched."""
+        if self._ended is None and self._ray.wait([self._reference], timeout=0)[0]:
+            try:
+                status, words = self._ray.get(self._reference)
+            except Exception as error:
+                status, words = 1, f"{_cause(error)} (tried {RETRIES + 1} times)"
+            store, leaves = self._task.store, self._task.leaves
+            if store.remote is not None and status == 0:
+                store.remote.pull(store.folder, lambda artefact: artefact in leaves)
+            self._ended = status, words
+        return None if self._ended is None else self._ended[0]
+
+    def terminate(self) -> None:
+        """As `Process`."""
+        self._ray.cancel(self._reference)
+
+    def close(self) -> None:
+        """As `Process`; a node that does not answer is not waited for."""
+        with contextlib.suppress(Exception):
+            self._ray.wait([self._reference], timeout=5.0)
+
+    def error(self) -> str:
+        """As `Process`."""
+        return "" if self._ended is None else self._ended[1]
+
+
+def _cause(error: Exception) -> str:
+    """The last line of what Ray says of a task that failed."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].removeprefix("RuntimeError: ") if lines else type(error).__name__
