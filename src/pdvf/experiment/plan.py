@@ -21,6 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from pdvf.core.staged import Joined, OneStage, Part, Staged
 from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
@@ -195,7 +197,11 @@ def _cut(name: str, recipe: Recipe, count: int) -> dict[str, Recipe]:
             first, end = (ensemble.rows * edge // count for edge in (i, i + 1))
             return Part(names[i], ensemble.part(first, end))
 
-        return Recipe(make, recipe.needs, (names[i],), lambda problem: make(problem).start())
+        def untrained(problem: Problem) -> Any:
+            with jax.disable_jit():  # options of a compiler have no place in a trace
+                return make(problem).start()
+
+        return Recipe(make, recipe.needs, (names[i],), untrained)
 
     def join(problem: Problem, *inputs: Any) -> Joined:
         own = len(recipe.needs)

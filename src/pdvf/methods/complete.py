@@ -22,7 +22,6 @@ from pdvf.adapt.model import DynamicsModel
 from pdvf.adapt.tasks import sample_code
 from pdvf.config import ConfigError
 from pdvf.core.arrays import Array
-from pdvf.core.devices import tracing
 from pdvf.engines.completion import Completed, complete_family
 from pdvf.methods.adaptive import TRUSTED, AdaptiveTraining, TrainingState
 from pdvf.methods.multitask_ppo import method_ppo
@@ -69,17 +68,21 @@ class Completing:
 
     def finish(self, state: TrainingState) -> dict[str, Completion]:
         """The completion, where the model can be trusted."""
-        if not tracing(state.share) and float(state.share[0]) == 0.0:
+        if float(state.share[0]) == 0.0:
             raise ConfigError(
                 f"complete is {self.problem.config.complete}, expected 0 for {self.problem.engine.family.name}: half "
                 f"of the predicted effects are wrong by more than {TRUSTED:.0%} in held-out steps"
             )
+        return {COMPLETION: self.completion(state)}
+
+    def completion(self, state: TrainingState) -> Completion:
+        """The model with the environments that it completes the family by."""
         model = jax.tree.map(lambda x: x[0], state.model)
         key = jax.random.fold_in(self.problem.key(Stream.COMPLETION), self.stages)
         codes = new_codes(model.codes, self.problem.config.complete, key)
         nearest = jnp.argmin(jnp.sum((codes[:, None] - model.codes) ** 2, axis=-1), axis=1)
         contexts = jnp.asarray(self.problem.contexts)[nearest]
-        return {COMPLETION: Completion(model, jnp.concatenate([contexts, codes - model.codes[nearest]], axis=1))}
+        return Completion(model, jnp.concatenate([contexts, codes - model.codes[nearest]], axis=1))
 
 
 def new_codes(codes: Array, count: int, key: Array) -> Array:
@@ -106,4 +109,10 @@ def completed(problem: Problem, completion: Completion) -> Problem:
     return whole
 
 
-COMPLETE = Recipe(Completing, (), (COMPLETION,))
+def untrained_completion(problem: Problem) -> Completion:
+    """Of the shapes that the configuration gives."""
+    whole = Completing(problem)
+    return whole.completion(whole.start())
+
+
+COMPLETE = Recipe(Completing, (), (COMPLETION,), untrained_completion)
