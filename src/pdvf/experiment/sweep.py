@@ -25,7 +25,7 @@ import numpy as np
 from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import ASIDE, read_json, reading, require_fields, to_csv, to_json, write_file
-from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole
+from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole_of
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import SWEEP, RunStore
 from pdvf.methods import METHODS, Method
@@ -156,7 +156,7 @@ class Sweep:
             store = RunStore.create(trial, to_dict(config), command)
             shared = {name for name in self.recipes if name in PHASES and self._first(i, name) != i}
             planned = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(self.recipes))
-            tasks += [task for task in planned if whole(task.name) in self.recipes and whole(task.name) not in shared]
+            tasks += [task for task in planned if whole_of(task.name) in self.recipes and whole_of(task.name) not in shared]
             stores.append(store)
         told: set[int] = set()
 
