@@ -7,6 +7,7 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is one of
     small                   the methods of SMALL in all four domains, with the minutes that each domain took
     times                   seconds of every phase and run
     FOLDER                  every method of FOLDER/summary.csv, sorted by its mean return in the test environments
+    equal FAMILY            methods with equal budgets, of FAMILY/equal and, where they cost as much, of FAMILY/paper
     means in FOLDER ...     mean returns in the test environments, one column a folder
     early ends in FOLDER    episodes that ended almost at once, counted in FOLDER/returns.csv
     FILE.csv, FILE.json     a whole CSV file, or a list of benchmarks
@@ -127,6 +128,30 @@ def means(folders: Sequence[str]) -> str:
     methods = sorted({method for lines in found for method in lines}, key=rank)
     cells = [[text(float(x[m]["mean"]), scale_of(x)) if m in x else "" for x in found] for m in methods]
     return grid(["", *folders], [[look(m).label, *row] for m, row in zip(methods, cells, strict=True)])
+
+
+def equal(family: str) -> str:
+    """Methods with equal budgets, the best first; PD-VF and what plays its policies cost as much in both."""
+    shown = {method: (line, steps) for method, line, steps in (*_trained(family), *_resting_on_policies(family))}
+    scale, rows = scale_of({method: line for method, (line, _) in shown.items()}), []
+    for method, (line, steps) in sorted(shown.items(), key=lambda item: -float(item[1][0]["mean"])):
+        rows.append([look(method).label, f"{steps / 1e6:.0f} million", estimate(line, "mean", scale)])
+    return grid(["", "environment steps", "test"], rows)
+
+
+def _trained(family: str) -> Iterable[tuple[str, dict[str, str], float]]:
+    """Methods of FAMILY/equal with the steps of their stages."""
+    steps = manifest(f"{family}/equal")["steps"]
+    return ((method, line, steps[method]) for method, line in honest(f"{family}/equal").items())
+
+
+def _resting_on_policies(family: str) -> Iterable[tuple[str, dict[str, str], float]]:
+    """Methods of FAMILY/paper that play the policies of phase 1, or were trained where they are tested."""
+    config, found = load(f"{family}/paper/config.json"), honest(f"{family}/paper")
+    whole, train = (config["environment"][name] for name in ("environments", "train_environments"))
+    policy = config["policy_seeds"] * config["ppo"]["steps"]
+    counts = {"pd-vf": train, "nn": train, "best-single": train, "ppo-env": whole - train}
+    return ((method, found[method], count * policy) for method, count in counts.items())
 
 
 def manifest(folder: str) -> dict[str, Any]:
@@ -283,7 +308,13 @@ def extras() -> str:
 def table(name: str) -> str:
     """The table of this name."""
     what, within, rest = name.partition(" in ")
-    for kind, make in {"method ": method, "returns of ": returns_of, "fields of ": fields, "options ": options}.items():
+    for kind, make in {
+        "equal ": equal,
+        "method ": method,
+        "returns of ": returns_of,
+        "fields of ": fields,
+        "options ": options,
+    }.items():
         if name.startswith(kind):
             return make(name.removeprefix(kind))
     if name in ("small", "times", "extras"):
