@@ -4,7 +4,6 @@
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is one of
 
-    small                   the methods of SMALL in all four domains, with the minutes that each domain took
     times                   seconds of every phase and run
     FOLDER                  every method of FOLDER/summary.csv, sorted by its mean return in the test environments
     equal FAMILY            methods with equal budgets, of FAMILY/equal and, where they cost as much, of FAMILY/paper
@@ -53,7 +52,6 @@ DOMAINS = {
 }
 RUNS = ("spaceship/paper", "swimmer/paper", "swimmer/best", "ant-wind/paper", "ant-legs/paper")
 OURS = "pd-vf"
-SMALL = (OURS, "nn", "kmeans", "ppo-all", "ppo-dyn", "rl2", "maml", "best-single", "ppo-env")
 PHASES = ("train", "collect", "embed", "fit", "evaluate")
 EARLY = 20.0
 """An episode of an ant that returns less than this ended within a few steps."""
@@ -95,18 +93,6 @@ def estimate(line: Mapping[str, str], name: str, scale: float) -> str:
 def scale_of(lines: Mapping[str, Mapping[str, str]]) -> float:
     """What decides the digits of a domain: three for returns below 10, none for others."""
     return 1.0 if max(abs(float(line["mean"])) for line in lines.values()) < 10 else 100.0
-
-
-def small() -> str:
-    """A few methods in every domain."""
-    found = {name: honest(folder) for name, folder in DOMAINS.items()}
-    rows = []
-    for method in SMALL:
-        cells = [(lines[method], scale_of(lines)) for lines in found.values()]
-        shown = [estimate(line, "mean", s) if method == OURS else text(float(line["mean"]), s) for line, s in cells]
-        rows.append([look(method).label, *shown])
-    minutes = [text(manifest(folder)["wall_seconds"] / 60, 100) for folder in DOMAINS.values()]
-    return grid(["", *found], [*rows, ["*minutes*", *minutes]])
 
 
 def comparison(folder: str) -> str:
@@ -317,8 +303,8 @@ def table(name: str) -> str:
     }.items():
         if name.startswith(kind):
             return make(name.removeprefix(kind))
-    if name in ("small", "times", "extras"):
-        return {"small": small, "times": times, "extras": extras}[name]()
+    if name in ("times", "extras"):
+        return {"times": times, "extras": extras}[name]()
     if within:
         return {"early ends": early_ends, "means": lambda x: means(x.split())}.get(
             what, lambda x: columns(what, x.split())
