@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pdvf.core.devices
+from pdvf.api import Run
 from pdvf.cli.main import main
 from pdvf.config import ConfigError, to_dict
 from pdvf.experiment.comparison import find_methods, write_returns
@@ -96,7 +97,7 @@ def test_no_line_of_the_table_changes_when_a_method_joins(tmp_path, monkeypatch)
     assert main(["evaluate", str(folder), "--quiet"]) == 0
     before = (folder / "returns.csv").read_text().splitlines()
     assert len({line.split(",")[-1] for line in before if "nn,honest" in line}) > 8  # starts were random
-    assert compare(folder, "nn", "pd-vf", "best-single") == 0
+    Run(RunStore.open(folder)).compare("nn", "pd-vf", "best-single")  # as `pdvf compare`, without a report
     after = (folder / "returns.csv").read_text().splitlines()
     assert set(before) < set(after)
     assert {line.split(",")[3] for line in set(after) - set(before)} == {"best-single"}
@@ -113,7 +114,7 @@ def test_finished_methods_are_left_alone_and_missing_ones_made(run):
     store.remove("agent-nn")
     store.remove("returns-nn")
     files = {path: path.stat().st_mtime_ns for path in (run / "artefacts").glob("agent-*")}
-    assert compare(run, *CHEAP) == 0
+    Run(store).compare(*CHEAP)
     assert store.manifest("returns-nn")["sha256"] == bits
     assert set(before) == set(store.names("agent-"))
     assert all(path.stat().st_mtime_ns == when for path, when in files.items())
