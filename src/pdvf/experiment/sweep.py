@@ -30,7 +30,7 @@ from pdvf.experiment.files import ASIDE, read_json, reading, to_csv, to_json, wr
 from pdvf.experiment.plan import leading_to, plan, recipes_for
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import SWEEP, RunStore
-from pdvf.methods import METHODS, Method, complete
+from pdvf.methods import METHODS, Method
 from pdvf.methods.base import returns_artefact
 from pdvf.paper.pipeline import AXES, PHASES, Problem, Recipe
 
@@ -51,7 +51,7 @@ APPENDIX_C: dict[str, tuple[Any, ...]] = {
 }
 """The values that the paper tried for each option."""
 MATTERS = {
-    "train": ("family", "seed", "policy_seeds", "environment", "ppo", "complete"),
+    "train": ("family", "seed", "policy_seeds", "environment", "ppo"),
     "collect": ("collect",),
     "embed": ("model_seeds", "dynamics", "policy"),
     "fit": ("value",),
@@ -119,15 +119,14 @@ class Sweep:
                     policies = config.policy_seeds * (config.baselines.clusters if name == "kmeans" else 1)
                     steps += policies * HeldOut(config, held_out=self.held_out).policy_steps(policies)
         for config in made.get("train", {}).values():
-            environments = len(HeldOut(config, held_out=self.held_out).contexts) + config.complete
-            steps += environments * config.policy_seeds * config.ppo.steps
+            steps += len(HeldOut(config, held_out=self.held_out).contexts) * config.policy_seeds * config.ppo.steps
         parts += [f"{phase} {len(made[phase])} times" for phase in PHASES if phase in made]
         parts.append(f"{steps:,} environment steps of reinforcement learning".replace(",", " "))
         return f"{'; '.join(parts)}; judged in held-out training environments {', '.join(map(str, self.held_out))}"
 
     def _deciding(self, config: Config, phase: str) -> str:
         """The options that decide a phase's artefacts, as text."""
-        data, names = to_dict(config), ["baselines", "plus"] if config.complete else []
+        data, names = to_dict(config), []
         for name, matters in MATTERS.items():
             names += matters
             if name == phase:
@@ -155,8 +154,7 @@ class Sweep:
             store, recipes = RunStore.create(trial, to_dict(config), command), self.recipes
             self._adopt(store, recipes, stores)
             tasks = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(recipes))
-            wanted = (complete.NAME, *recipes)
-            EXECUTORS["serial"]([task for task in tasks if task.name in wanted], on_event)
+            EXECUTORS["serial"]([task for task in tasks if task.name in recipes], on_event)
             stores.append(store)
             best = self._write(folder, stores)
             say(f"trial {i + 1} of {len(self.configs)}: {self._words(i)}; best so far: {self._words(best)}")
@@ -216,6 +214,8 @@ def make_sweep(
     if method not in METHODS or method == "ppo-env":
         expected = ", ".join(name for name in METHODS if name != "ppo-env")
         raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {expected}")
+    if base.complete:
+        raise ConfigError(f"complete is {base.complete}, expected 0: a sweep synthesises no environments")
     numbers = Problem(base).engine.family.train(base.seed).numbers
     chosen = tuple(held_out) or _middle(numbers)
     if not set(chosen) < set(numbers):
