@@ -2,13 +2,14 @@
 PYTHON ?= python3
 SEED ?= 0
 RUN ?= runs/demo-seed$(SEED)
+DEMO := spaceship --preset quick --budget equal --seed $(SEED) --out $(RUN)
 BIN := .venv/bin
 PIP := --quiet --disable-pip-version-check --no-compile
 
 MINUTES ?= 30
 .PHONY: help setup demo test test-slow check docs docs-serve bench campaign clean
 help:
-	@echo "make demo [SEED=n]  train PD-VF on Spaceship and open-ready report in $(RUN)"
+	@echo "make demo [SEED=n]  PD-VF and PD-VF-plus on Spaceship beside NN, PPOall and PPOenv; report in $(RUN)"
 	@echo "make test           unit tests (test-slow: the long ones too)"
 	@echo "make check          ruff, pyright, import directions"
 	@echo "make docs           the documentation site in build/site, every link checked; make docs-serve shows it"
@@ -40,7 +41,8 @@ bench: .venv/.installed
 setup: .venv/.installed-dev
 
 demo: .venv/.installed
-	$(BIN)/pdvf run spaceship --preset quick --seed $(SEED) --out $(RUN)
+	$(BIN)/pdvf run $(DEMO)
+	$(BIN)/pdvf compare $(DEMO) --methods pd-vf-plus ppo-all
 	@echo "look at $(RUN)/report.html"
 
 test: .venv/.installed-dev

@@ -16,12 +16,13 @@ from pdvf.config import to_dict
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Follower, write_event
 from pdvf.experiment.executors import EXECUTORS, processes
-from pdvf.experiment.plan import Task, find_task, locks, plan
+from pdvf.experiment.plan import Task, find_task, locks, plan, problem_of
 from pdvf.experiment.progress import ignore, words
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, AtOnce
+from pdvf.methods.complete import Completing
 from pdvf.paper.pipeline import PHASES, Problem
-from tiny import TINY
+from tiny import TINY, relaxed
 
 CHOSEN = [METHODS[name] for name in ("pd-vf", "ppo-all", "oracle", "rma", "nn")]
 
@@ -128,6 +129,35 @@ def test_a_comparison_of_everything_is_a_run_with_more_methods(tmp_path):
         *(task.name for task in run),
         *(f"{kind}{name}" for name in METHODS for kind in ("", "returns-")),
     }
+
+
+@pytest.fixture
+def completing(tmp_path):
+    config = replace(TINY, complete=2)
+    return RunStore.create(tmp_path / "spaceship", to_dict(config), "pdvf"), Problem(config)
+
+
+def test_synthesised_environments_come_before_everything(completing, started):
+    tasks = plan(*completing, [METHODS["nn"]])
+    assert (tasks[0].name, tasks[0].leaves) == ("complete", ("completion",))
+    assert all("completion" in task.needs for task in tasks[1:] if task.leaves)
+    assert processes.run(tasks, ignore, 3) == []
+    assert started[0][0].name == "complete"
+    assert [task.name for task in plan(*completing, (), ("report",))] == ["report"]
+    assert find_task(*completing, "complete").leaves == ("completion",)
+
+
+def test_tasks_see_synthesised_environments(completing):
+    store, problem = completing
+    with relaxed():
+        training = Completing(problem)
+        state = training.start()
+        (made,) = training.finish(state._replace(share=state.share + 0.1)).values()
+        store.save("completion", made)
+        train = find_task(store, problem, "train").make()
+        assert train.contexts.shape == (3 + 2, 1 + 2)  # pyright: ignore
+        assert problem_of(store, problem).engine.family.train(0).numbers == (1, 2, 3, 5, 6)
+    assert problem.contexts.shape == (3, 1)
 
 
 def test_every_need_is_left_by_an_earlier_task(store):

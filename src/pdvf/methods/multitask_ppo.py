@@ -41,7 +41,7 @@ from pdvf.paper.prober import Body
 from pdvf.rl import ppo
 from pdvf.rl.networks import Actor, make_actor_critic
 
-UPDATES = 300
+UPDATES = 380
 """About the fewest that a policy makes which plays more copies because it has more steps."""
 MINIBATCHES = 128
 """About the most into which the data of an update is divided because it is more."""

@@ -195,7 +195,7 @@ FAMILY = FamilySpec(
         "quick": {
             "policy_seeds": 1,
             "model_seeds": 1,
-            "ppo.steps": 491_520,
+            "ppo.steps": 393_216,
             "ppo.rollout": 64,
             "ppo.epochs": 3,
             "ppo.minibatches": 8,
