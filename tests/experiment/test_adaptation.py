@@ -9,11 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fake_run import make_run
 from pdvf.core.arrays import Array
 from pdvf.experiment.adaptation import EPISODES, measure, others
+from pdvf.experiment.errors import RunError
 from pdvf.experiment.family_checker import check_family
+from pdvf.families import Spaceship
 from pdvf.methods.base import Hidden, KeepsMemory
+from pdvf.reports import page
 from pdvf.reports.adaptation import Adaptation, left_out_r2, overall, summarise, unseen_r2
+from pdvf.reports.data import read_run
 from tiny import relaxed
 from toy import Force, ToyProblem
 
@@ -131,6 +136,33 @@ def test_each_hidden_number_has_its_own_score():
     assert "gravity" not in found
     # By hand: y = x regressed in 0 .. 5 with next to no penalty, scored in 6 and 7.
     assert unseen_r2(("mass",), contexts[:, :1], codes, 6)["mass"] == pytest.approx(1.0, abs=0.01)
+
+
+def made_up() -> dict[str, np.ndarray]:
+    """Of a PD-VF on Spaceship whose z_d is the place on the circle, and which loses half of its return without it."""
+    contexts = np.concatenate([Spaceship().train(0).contexts, Spaceship().test(0).contexts])
+    codes = np.concatenate([np.cos(contexts), np.sin(contexts)], axis=1)
+    returns = np.random.default_rng(0).uniform(0.8, 1.0, (1, 15, EPISODES)).astype(np.float32)
+    return {
+        "steps": np.array([1], np.int32),
+        "train_count": np.array(15, np.int32),
+        "contexts": contexts,
+        "codes": np.tile(codes[None, None, :, None], (1, 1, 1, EPISODES, 1)),
+        "choice": np.array([0.25], np.float32),
+        "own": returns,
+        "swapped": returns / 2,
+        "out_of_distribution": np.ones((1, 20, EPISODES), np.float32),
+    }
+
+
+def test_the_report_says_it(tmp_path):
+    store = make_run(tmp_path / "run")
+    store.save("adaptation-pd-vf", made_up())
+    page_of_it = page.render(read_run(store), [], [])
+    assert "PD-VF: adapts (R² of what is hidden after 1 step: angle 1.00; 25 % of how it acts" in page_of_it
+    store.save("adaptation-pd-vf", made_up() | {"own": np.ones((1, 14, EPISODES), np.float32)})
+    with pytest.raises(RunError, match=r"array 'swapped' is float32\[1, 15, 8\], expected float32\[1, 14, 8\]"):
+        read_run(store)
 
 
 class Still(Force):

@@ -51,10 +51,11 @@ def gather(tasks: BeliefTasks, actor: Any, streams: int, key: Array) -> Rows:
         mean = jax.vmap(actor)(observation)
         action = jnp.clip(mean + std * jax.random.normal(noise_key, mean.shape), -1.0, 1.0)
         following, outcome = tasks.step(nothing, state, box.unscale(action))
-        other, difference = state.environment, jnp.zeros((streams, 1))
+        other, difference, beside = state.environment, jnp.zeros((streams, 1)), following.observation
         if paired:
             other = jax.random.randint(other_key, (streams,), 0, count)
-            there, _ = engine.step(tasks.contexts[other], state.inner, box.unscale(action))
+            there, seen = engine.step(tasks.contexts[other], state.inner, box.unscale(action))
+            beside = seen.observation
             difference = engine.state_vector(there) - engine.state_vector(following.inner)  # pyright: ignore
         row = Rows(
             state.observation,
@@ -65,6 +66,7 @@ def gather(tasks: BeliefTasks, actor: Any, streams: int, key: Array) -> Rows:
             outcome.terminated,
             other,
             difference,
+            beside,
         )
         again, fresh = tasks.reset(jax.random.split(reset_key, streams), nothing)
         ended = outcome.terminated

@@ -38,7 +38,7 @@ NEGLIGIBLE = 0.01
 class Rows(NamedTuple):
     """Steps [T, n, ...] of n streams of episodes in training environments, and what pairs of environments make of them.
 
-    Without pairs `other` is `environment` and `difference` is 0.
+    Without pairs `other` is `environment`, `difference` is 0 and both following observations are the same.
     """
 
     observation: Array
@@ -49,6 +49,7 @@ class Rows(NamedTuple):
     last: Array  # whether the task ended with this step
     other: Array  # int
     difference: Array  # [T, n, m] of the state's numbers: in `other` less in `environment`
+    other_observation: Array  # that follows in `other`
 
 
 class Prediction(NamedTuple):
@@ -160,7 +161,12 @@ def loss(model: DynamicsModel, rows: Rows, paired: bool) -> Array:
     likelihood = jnp.mean(weight * (huber(residual, 3.0) + log_std), axis=-1)
     total = jnp.sum(jnp.where(rows.last, 0.0, likelihood)) / jnp.sum(~rows.last)
     if paired:
-        total = total + jnp.mean(huber(_pair_error(model, rows), 1.0))
+        # The likelihood sees the effect beside the error of g, which is larger; here g cancels.
+        apart = jax.vmap(model.scaled_change)(rows.observation, rows.other_observation) - target
+        size = jnp.mean(jnp.abs(apart), axis=0)
+        missed = jnp.einsum("nok,nk->no", sensitivity, codes[rows.other] - codes[rows.environment]) - apart
+        seen = huber(missed / jnp.maximum(size, 1e-6), 1.0)
+        total = total + jnp.mean(huber(_pair_error(model, rows), 1.0)) + jnp.mean(seen)
     return total
 
 
