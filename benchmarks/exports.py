@@ -3,8 +3,8 @@
 python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...]    writes benchmarks/results/exports.json
 
 Agents have the sizes of the preset `paper` and random weights. They play whole episodes in JAX; the runtimes are given
-the same observations. Differences are shares of half an action's range, latencies medians over these steps on one core. `float64` is the
-agent in JAX itself with twice the digits: what JAX rounds away in float32.
+the same observations. Differences are shares of half an action's range, latencies medians over these steps on one
+core. `float64` is the agent in JAX with twice the digits: what float32 rounds away.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Double:
         self._probe_steps, self._episode = probe_steps, -1
         with jax.enable_x64(True):
             self._agent = jax.tree.map(_double, agent)
-            self._act, self._adapt = jax.jit(self._agent.act), jax.jit(self._agent.adapt)
+            self._act = jax.jit(lambda *given: self._agent.act(*given))
+            self._adapt = jax.jit(lambda *given: self._agent.adapt(*given))
 
     def reset(self, observation: np.ndarray) -> None:
         self._episode, self._steps = self._episode + 1, 0
