@@ -50,7 +50,7 @@ class Double:
         self._probed = jax.tree.map(lambda x: x[:probe_steps], steps)
         self._probe_steps, self._episode = probe_steps, -1
         with jax.enable_x64(True):
-            self._agent = jax.tree.map(_double, agent)
+            self._agent = jax.tree.map(lambda x: jax.numpy.asarray(_double(x)), agent)
             self._act = jax.jit(lambda *given: self._agent.act(*given))
             self._adapt = jax.jit(lambda *given: self._agent.adapt(*given))
 
