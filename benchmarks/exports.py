@@ -3,7 +3,8 @@
 python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...]    writes benchmarks/results/exports.json
 
 Agents have the sizes of the preset `paper` and random weights. They play whole episodes in JAX; the runtimes are given
-the same observations. Differences are shares of half an action's range, latencies medians over these steps on one core.
+the same observations. Differences are shares of half an action's range, latencies medians over these steps on one
+core. `float64` is the agent in JAX with twice the digits: what float32 rounds away.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pdvf.config.presets import preset
+from pdvf.core.arrays import Scaler
 from pdvf.deploy.export import NUMPY, export
 from pdvf.deploy.onnx_graph import export_onnx
 from pdvf.deploy.runtime import Adapter
+from pdvf.engines.rollout import Feedback
 from pdvf.experiment.provenance import processor
 from pdvf.paper.pipeline import Problem
 
@@ -39,6 +43,41 @@ FAMILIES = ("spaceship", "swimmer", "ant-wind", "ant-legs")
 METHODS = ("pd-vf", "pd-vf-plus", "ppo-all")
 
 
+class Double:
+    """An agent in JAX with float64, for the same observations."""
+
+    def __init__(self, agent: Any, steps: Any, probe_steps: int):
+        self._probed = jax.tree.map(lambda x: x[:probe_steps], steps)
+        self._probe_steps, self._episode = probe_steps, -1
+        with jax.enable_x64(True):
+            self._agent = jax.tree.map(lambda x: jax.numpy.asarray(_double(x)), agent)
+            self._act = jax.jit(lambda *given: self._agent.act(*given))
+            self._adapt = jax.jit(lambda *given: self._agent.adapt(*given))
+
+    def reset(self, observation: np.ndarray) -> None:
+        self._episode, self._steps = self._episode + 1, 0
+        with jax.enable_x64(True):
+            self._memory = jax.tree.map(_double, self._agent.begin_episode(_double(observation), None))
+
+    def act(self, observation: np.ndarray, reward: float) -> np.ndarray:
+        """Scaled, and inside the bounds."""
+        first = np.float64(self._steps == 0)
+        with jax.enable_x64(True):
+            if self._steps == self._probe_steps:
+                probed = jax.tree.map(lambda x: _double(x[:, self._episode]), self._probed)
+                self._memory = self._adapt(self._memory, probed)
+            last = self._last if self._steps else np.zeros(self._probed.action.shape[-1])
+            feedback = Feedback(last, np.float64(reward), first)
+            action, self._memory = self._act(self._memory, _double(observation), feedback)
+        self._steps, self._last = self._steps + 1, np.clip(np.asarray(action), -1.0, 1.0)
+        return self._last
+
+
+def _double(x: Any) -> Any:
+    x = np.asarray(x)
+    return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
+
+
 def measure(family: str, method: str) -> dict[str, Any]:
     """One row of the table."""
     problem = Problem(preset(family, "paper"))
@@ -48,14 +87,18 @@ def measure(family: str, method: str) -> dict[str, Any]:
         steps = episodes(problem, agent)
         graph = export_onnx(agent, made, {"method": method})
     row = {"family": family, "method": method, "steps": int(steps.valid.sum())}
+    scaler = Scaler(*(np.asarray(x, float) for x in vars(Scaler.from_box(made.action)).values()))
+    double = Double(agent, steps, made.probe_steps)
+    apart = largest_difference(steps, made.action, double.reset, lambda s, r: scaler.unscale(double.act(s, r)))
+    row["float64: difference"] = float(f"{apart:.2g}")
     session = Session(graph, threads=1)
-    row |= _runtime("onnx", graph, steps, made.action, lambda s: session.reset(), session.act)
+    row |= _runtime("ONNX", graph, steps, made.action, lambda s: session.reset(), session.act)
     if method in NUMPY:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "model.pdvf"
             file.write_bytes(export(agent, made, {"method": method}))
             adapter = Adapter.load(file)
-            row |= _runtime("numpy", file.read_bytes(), steps, made.action, adapter.reset, lambda s, r: adapter.act(s))
+            row |= _runtime("NumPy", file.read_bytes(), steps, made.action, adapter.reset, lambda s, r: adapter.act(s))
     return row
 
 
@@ -70,10 +113,9 @@ def _runtime(name: str, data: bytes, steps: Any, box: Any, reset: Any, act: Any)
 
     apart = largest_difference(steps, box, reset, timed)
     return {
-        f"{name}_difference": float(f"{apart:.2g}"),
-        f"{name}_kilobytes": round(len(data) / 1e3),
-        f"{name}_microseconds": round(1e6 * float(np.median(seconds)), 1),
-        f"{name}_longest_microseconds": round(1e6 * float(np.max(seconds))),
+        f"{name}: difference": float(f"{apart:.2g}"),
+        f"{name}: kB": round(len(data) / 1e3),
+        f"{name}: µs": round(1e6 * float(np.median(seconds)), 1),
     }
 
 
@@ -91,8 +133,8 @@ def main() -> None:
             print(rows[-1], flush=True)
             versions = {name: importlib.metadata.version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}
             about = {"command": shlex.join(["python", *sys.argv]), "versions": versions, "processor": processor()}
-            found = {**about, "python": platform.python_version(), "rows": rows}
-            given.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+            found = {**about, "python": platform.python_version(), "benchmarks": rows}
+            given.out.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

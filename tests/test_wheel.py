@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,46 @@ assert action.shape == (1,) and abs(action[0]) <= 1
 assert adapter.z_d is not None and np.isfinite(adapter.out_of_distribution)
 assert "jax" not in sys.modules
 """
+
+
+ALONE = """
+import sys
+import numpy as np
+import pdvf
+adapter = pdvf.Adapter.load("model.pdvf")
+adapter.reset(np.zeros(adapter.observation_size))
+for t in range(10):
+    action = adapter.act(np.full(adapter.observation_size, 0.01 * t))
+assert (action >= adapter.bounds[0]).all() and (action <= adapter.bounds[1]).all()
+assert adapter.inferred and adapter.card()
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"jax", "scipy", "gymnasium", "mujoco"}))
+"""
+
+
+@pytest.mark.slow
+def test_numpy_and_safetensors_are_all_that_a_robot_needs(tmp_path):
+    """The lines of docs/take_away.md, in an environment that has nothing else."""
+
+    def run(*words: str | Path) -> str:
+        done = subprocess.run([str(w) for w in words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT)
+    (wheel,) = tmp_path.glob("pdvf-*.whl")
+    assert wheel.name == "pdvf-0.2.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+        for name in ("ant-wind.pdvf", "spaceship.pdvf"):
+            (tmp_path / name).write_bytes(packed.read(f"pdvf/deploy/models/{name}"))
+    assert "pdvf/py.typed" in names
+    assert {name.partition("/")[0] for name in names} == {"pdvf", "pdvf-0.2.0.dist-info"}  # no results, no tests
+    run(sys.executable, "-m", "venv", "clean")
+    python = tmp_path / "clean" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, "numpy", "safetensors")
+    for name in ("ant-wind.pdvf", "spaceship.pdvf"):
+        (tmp_path / name).replace(tmp_path / "model.pdvf")
+        assert run(python, "-c", ALONE) == "[]\n"
 
 
 @pytest.mark.slow

@@ -157,6 +157,31 @@ def test_a_trained_model_is_exported_by_the_command_line(tmp_path, monkeypatch, 
     assert [runtime.about[name] for name in ("method", "model", "seed")] == ["pd-vf-plus", 0, TINY.seed]
     assert runtime.about["measured"] == {"4": pytest.approx(run.returns()["pd-vf-plus"])}
     compare_with_jax(agent, run.problem.engine, runtime)
+    card = tmp_path / "card.md"
+    graph = [words[0], str(tmp_path / "plus.onnx"), *words[2:], "--licence", "MIT", "--card", str(card)]
+    with relaxed():
+        assert main(["export", *graph]) == 0
+    assert "plus.onnx: 0.0" in capsys.readouterr().out
+    said = card.read_text()
+    assert said.startswith("# pd-vf-plus for spaceship\n")
+    for line in ("- environments: 3", "- licence: MIT", "- hidden context: angle [0, 3.142]", "- environment steps: "):
+        assert line in said
+    (row,) = (line for line in said.splitlines() if line.startswith("| 4 "))
+    _, mean, between, episodes = (cell.strip() for cell in row.strip("|").split("|"))
+    low, high = (float(end) for end in between.strip("[]").split(", ")) if "," in between else [float(between)] * 2
+    assert low <= float(mean) <= high
+    assert float(mean) == pytest.approx(run.returns()["pd-vf-plus"], rel=1e-3)
+    assert episodes == "2"
+    assert runtime.card() == said.replace("MIT", "not stated")
+
+
+def test_a_card_of_before_and_one_from_a_stranger(file, tmp_path):
+    assert "has no model card" in load(file).card()
+    card = {"method": "a\u001b[31mb", "text": "x", "results": [{"environment": None, "low": "y"}], "limits": []}
+    said = load(altered(file, tmp_path / "file", put("card", card))).card()
+    assert "\x1b" not in said
+    assert "a\\x1b[31mb" in said
+    assert "| None | None | [y, None] | None |" in said
 
 
 def test_a_model_that_is_not_finite_is_not_exported():

@@ -32,8 +32,8 @@ EXPORTED = [
 
 
 def episodes(problem: Problem, agent: Any) -> Transitions:
-    """Whole episodes [T, n, ...] of an agent in JAX, one in each training environment."""
-    engine, contexts = problem.engine, jnp.asarray(problem.contexts[:3])
+    """Whole episodes [T, n, ...] of an agent in JAX, one in each of 15 training environments."""
+    engine, contexts = problem.engine, jnp.asarray(problem.contexts[:15])
     probe_steps, act = engine.family.probe_steps, acting_agent(agent)
 
     def whole(agent: Any) -> Transitions:

@@ -83,6 +83,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "log_std_low": -7.0,
         "log_std_high": 3.0,
         "novelty_threshold": 2.0,
+        "familiar_mean": 1.0,
         "sizes": {"code": 2, "actor": 4, "model": 5},
     },
     "policy": {"sizes": {"actor": 4}},

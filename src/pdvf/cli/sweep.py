@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -26,6 +26,12 @@ class Sweep(Run):
     """The method that is trained and judged."""
     held_out: tuple[int, ...] = ()
     """Numbers of the training environments to judge in; a fifth from the middle of the list for none."""
+    sampler: Literal["grid", "tpe"] = "grid"
+    """Every combination, or combinations that Optuna proposes, where a bad trial is given up early."""
+    range: tyro.conf.UseAppendAction[tuple[tuple[str, str, str], ...]] = ()
+    """With tpe, an option and the ends of its range: `--range ppo.learning_rate 1e-5 1e-3`."""
+    trials: int = 20
+    """With tpe, how many combinations are tried."""
     dry_run: bool = False
     """Say what it would take, and stop."""
     own: Annotated[str | None, tyro.conf.arg(name="family")] = None
@@ -55,7 +61,18 @@ class Sweep(Run):
         if not all(self.option):
             raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
         options = {name: list(values) for name, *values in self.option}
-        sweep = make_sweep(self.config, options, self.grid, self.method, self.held_out)
+        sweep = make_sweep(self.config, options, self.grid, self.method, self.held_out, bool(self.range))
+        if self.sampler == "tpe":
+            from pdvf.experiment.tpe import make_search
+
+            search = make_search(sweep, self.range, self.trials)
+            print(f"budget: {search.budget()}", flush=True)
+            if not self.dry_run:
+                path = search.run(self.out, said, make_progress(self.quiet), lambda line: print(line, flush=True))
+                print(f"table: {path}")
+            return 0
+        if self.range:
+            raise ConfigError("--range is for --sampler tpe, expected --option with values: a grid has no ranges")
         print(f"budget: {sweep.budget()}", flush=True)
         if not self.dry_run:
             progress = make_progress(self.quiet)

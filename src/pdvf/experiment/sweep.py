@@ -227,7 +227,12 @@ def problem_of(store: RunStore) -> Problem:
 
 
 def make_sweep(
-    base: Config, options: Mapping[str, Sequence[str]], grids: Sequence[str], method: str, held_out: Sequence[int]
+    base: Config,
+    options: Mapping[str, Sequence[str]],
+    grids: Sequence[str],
+    method: str,
+    held_out: Sequence[int],
+    ranges: bool = False,
 ) -> Sweep:
     """A sweep from words of the command line; every combination is checked before anything runs."""
     found: dict[str, Sequence[Any]] = {name: [_parsed(v) for v in values] for name, values in options.items()}
@@ -235,7 +240,7 @@ def make_sweep(
         if grid not in APPENDIX_C:
             raise ConfigError(f"unknown grid {grid!r}, expected one of appendix C's: {', '.join(APPENDIX_C)}")
         found[grid] = APPENDIX_C[grid]
-    if not found:
+    if not found and not ranges:
         raise ConfigError("nothing to search: give --option NAME VALUE ..., or --grid NAME with appendix C's values")
     for name, values in found.items():
         if not values:
