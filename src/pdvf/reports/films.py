@@ -7,6 +7,7 @@ the paths of a `DrawnFamily` are drawn into its scene.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 from collections.abc import Sequence
@@ -211,8 +212,7 @@ def films(watched: Sequence[Watched]) -> list[Film]:
 
 def _mp4(pictures: np.ndarray) -> bytes:
     """A film in H.264, which every browser plays; its sides have to be even."""
-    import av
-
+    av = importlib.import_module("av")
     pictures = pictures[:, : pictures.shape[1] // 2 * 2, : pictures.shape[2] // 2 * 2]
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as file:
