@@ -24,7 +24,7 @@ help:
 	$(BIN)/python -m pip install $(PIP) --editable '.[dev]'
 	@touch $@
 .venv/.installed-docs: .venv/.installed-docs
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/mkdocs build --strict  # a quiet build would not count its warnings
 	$(BIN)/python tools/check_site.py build/site
 
 docs-serve: .venv/.installed-docs

@@ -98,3 +98,14 @@ class Elsewhere:
 
     def make(self, context):
         return Push(context | {"weight": float(context["force"] in (-1.0, 0.1))})  # not 0.10000000149
+
+
+class Draws(Push):
+    """Draws how far it got; where the force is 9 it has nothing to show."""
+
+    render_mode = "rgb_array"
+
+    def render(self):
+        picture = np.full((10, 20, 3), 200, np.uint8)
+        picture[:, : int(np.clip(10 + 5 * self.state[0], 0, 20))] = 0
+        return picture if self.force != 9.0 else "a picture"

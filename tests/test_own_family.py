@@ -17,7 +17,8 @@ from pdvf.core.validation import ConfigError
 from pdvf.engines import make_engine
 from pdvf.experiment.family_checker import check_family, simulated_steps
 from pdvf.families import GymFamily
-from push import Dictionary, Discrete, EndsAtOnce, Grows, Ignores, NotANumber, Push, Raises, Tells, Unseeded
+from pdvf.families.env_pool import UserEnvError
+from push import Dictionary, Discrete, Draws, EndsAtOnce, Grows, Ignores, NotANumber, Push, Raises, Tells, Unseeded
 from tiny import TINY, relaxed
 
 
@@ -198,3 +199,29 @@ def test_steps_of_all_phases_by_hand():
     episodes += 2 * (2 * kept + 4 + 4) * 3  # embeddings that are scored
     episodes += (4 + 4 * 2 * 2) * 4  # evaluation
     assert simulated_steps(TINY, 3, 1) == 4 * 64 + 8 * episodes
+
+
+# Films
+
+
+def test_environments_that_draw_themselves_are_filmed():
+    family = make(Draws)
+    context = family.test(0).contexts[0].tobytes()
+    pictures = family.pool.film(context, 3, np.ones((6, 1), np.float32), [0, 2, 6])
+    assert pictures is not None
+    assert pictures.shape == (3, 10, 20, 3)
+    environment = Draws({"force": 0.0})
+    environment.reset(seed=3)
+    np.testing.assert_array_equal(pictures[0], environment.render())
+    for _ in range(6):
+        environment.step(np.ones(1))
+    np.testing.assert_array_equal(pictures[2], environment.render())
+    assert make().pool.film(context, 3, np.ones((6, 1)), [0]) is None
+
+
+def test_a_picture_that_is_none_is_a_fault_of_the_environment():
+    family = make(Draws, test=(9.0,))
+    with pytest.raises(
+        UserEnvError, match=r"gave a picture that is a str in render in context \{'force': 9.0\}, expected"
+    ):
+        family.pool.film(family.test(0).contexts[0].tobytes(), 0, np.zeros((0, 1)), [0])

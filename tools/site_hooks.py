@@ -39,21 +39,21 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fills in folders and the API reference."""
     for section in config.nav or []:
         for entries in section.values():
-            entries[:] = [_unfolded(entry) for entry in entries]
+            entries[:] = [unfolded for entry in entries for unfolded in _unfolded(entry, str(config.nav))]
     pages = [{text: f"reference/{name}.md"} for name, text in reference_names().items()]
     config.nav = [*(config.nav or []), {"API": [{"Overview": "reference/index.md"}, *pages]}]
     return config
 
 
-def _unfolded(entry: Any) -> Any:
-    match entry:
-        case dict() if (folder := DOCS / next(iter(entry.values()))).is_dir():
-            pages = [
-                place_of(_target(folder / "any", ".")),
-                *(f"{folder.name}/{x.name}" for x in sorted(folder.glob("[!R]*.md"))),
-            ]
-            return {next(iter(entry)): pages}
-    return entry
+def _unfolded(entry: Any, told: str) -> list[Any]:
+    """A folder as its pages, `*` as the pages of `docs/` itself that the navigation does not name."""
+    if entry == "*":
+        return [page.name for page in sorted(DOCS.glob("*.md")) if page.name not in told]
+    if isinstance(entry, dict) and (folder := DOCS / next(iter(entry.values()))).is_dir():
+        first = place_of(_target(folder / "any", "."))
+        pages = [first, *(f"{folder.name}/{page.name}" for page in sorted(folder.glob("[!R]*.md")))]
+        return [{next(iter(entry)): pages}]
+    return [entry]
 
 
 def reference_names() -> dict[str, str]:

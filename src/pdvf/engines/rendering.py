@@ -55,7 +55,8 @@ def _arrange(scene: Any, variant: Any, data: Any) -> None:
     mujoco = library()
     camera = mujoco.MjvCamera()
     camera.lookat[:] = data.subtree_com[1]
-    camera.distance, camera.elevation, camera.azimuth = 6.0, -40.0, 90.0
+    camera.distance = min(6.0, 3 * variant.stat.extent)  # a small model is looked at from nearby
+    camera.elevation, camera.azimuth = -40.0, 90.0
     everything = mujoco.mjtCatBit.mjCAT_ALL
     mujoco.mjv_updateScene(variant, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, everything, scene)
     _draw_wind(scene, camera.lookat, variant.opt.wind)

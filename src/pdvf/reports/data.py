@@ -123,8 +123,9 @@ class Run:
         return sorted({number for group in self.select(split) for number in group.environments})
 
     def select(self, split: str, protocol: str | None = None) -> list[Group]:
-        """Groups of a split, the honest ones of a method before the others."""
-        return [g for g in self.groups if g.split == split and protocol in (None, g.protocol)]
+        """Groups of a split, the honest ones of a method before the others, which only the paper's families have."""
+        shown = ("honest", "peek") if self.in_paper else ("honest",)
+        return [g for g in self.groups if g.split == split and g.protocol in ((protocol,) if protocol else shown)]
 
     def honest(self, split: str) -> dict[str, Group]:
         """Honest groups of a split by method."""

@@ -7,10 +7,11 @@ the paths of a `DrawnFamily` are drawn into its scene.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from pdvf.config import from_dict
-from pdvf.engines.mujoco_c import BitState, MujocoCEngine
+from pdvf.engines import make_engine
+from pdvf.engines.mujoco_c import BitState
 from pdvf.engines.rendering import paint_all
 from pdvf.engines.rollout import play
 from pdvf.experiment.store import RunStore
@@ -77,9 +79,8 @@ def watch(store: RunStore, run: Run) -> list[Watched]:
     method = next((g.method for g in ranked if g.method in OURS and store.has(agent_artefact(g.method))), None)
     if method is None or not _makes_pictures(run.made):
         return []
-    problem = Problem(from_dict(dict(run.config)))
-    family: Any = problem.engine.family
-    engine = MujocoCEngine(family) if isinstance(family, MujocoFamily) else problem.engine
+    problem, family = Problem(from_dict(dict(run.config))), cast(Any, run.made)
+    engine = make_engine(family, "c" if isinstance(family, MujocoFamily) else "host", problem.config.seed)
     agent = jax.tree.map(lambda x: x[0], _agents(store, problem, method))
     split = family.test(problem.config.seed)
     returns, lengths, simulator, poses = _play(
@@ -211,8 +212,7 @@ def films(watched: Sequence[Watched]) -> list[Film]:
 
 def _mp4(pictures: np.ndarray) -> bytes:
     """A film in H.264, which every browser plays; its sides have to be even."""
-    import av
-
+    av = importlib.import_module("av")
     pictures = pictures[:, : pictures.shape[1] // 2 * 2, : pictures.shape[2] // 2 * 2]
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as file:
