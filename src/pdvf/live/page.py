@@ -42,6 +42,8 @@ SPEEDS = ("0.25", "0.5", "1", "2", "4")
 UNLIKE = {1.2: "like training", 3.0: "somewhat unlike training", np.inf: "unlike anything in training"}
 NEW = "new episode"
 FILM_SIZE = (720, 480)
+PANEL = 0.55
+"""Of a phone's height."""
 PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
 .mantine-Paper-root:has(.pdvf-live) { width: 100% !important; max-height: 55% !important; }
 .mantine-Paper-root:has(.pdvf-live) .mantine-ScrollArea-viewport > div > div { width: 100% !important; }
@@ -118,8 +120,8 @@ class Tab:
         self._again = self._recording = self._stopped = False
         self.frames, self._rate = 0, float(FRAMES)
         look = self._scene.look
-        if client.camera.aspect < 1:  # on a phone the panel is below
-            look = look.above(0.24, client.camera.fov)
+        if client.camera.aspect < 1:
+            look = look.on_phone(client.camera.aspect, client.camera.fov, PANEL)
         client.camera.position, client.camera.look_at = look.position, look.look_at
         self._build()
         self._worker = threading.Thread(target=self._run, daemon=True)
