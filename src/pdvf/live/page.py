@@ -65,7 +65,9 @@ class Page:
     def __init__(self, family: Family, file: Path, host: str, port: int) -> None:
         self._family, self._file = family, file
         warnings.filterwarnings("ignore", "Queued a .* on a closed connection")  # a tab closes when it likes
-        LiveSession(family, file).step()  # compiles, and says what is wrong before anybody looks
+        session = LiveSession(family, file)
+        session.step()  # compiles, and says what is wrong before anybody looks
+        session.close()
         self.tabs: dict[int, Tab] = {}
         self._lock = threading.Lock()
         with _silent():
@@ -217,7 +219,8 @@ class Tab:
                 self._context_changed()
             if session.episode != episode:
                 self._begin()
-            self._scene.step(session.agent.simulation.shown, session.ghost.simulation.shown)
+            else:
+                self._scene.step(session.agent.simulation.shown, session.ghost.simulation.shown)
             if session.over or time.perf_counter() > until:  # what cannot be done in time is left out
                 return 0.0
         return clock
