@@ -81,7 +81,7 @@ class Tab:
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
-            answer = json.loads(self._socket.recv(timeout=60))
+            answer = json.loads(self._socket.recv(timeout=180))
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]

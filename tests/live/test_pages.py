@@ -180,6 +180,7 @@ def test_a_run_is_watched_as_its_events_come(tmp_path):
     assert page.count("<polyline") == 1
     with file.open("a") as opened:
         opened.write(event("returns-pd-vf", "stage", 1, 1, metrics={"test": 0.75, "train": 0.5}))
+        opened.write(event("returns-pd-vf", "finish", 1, 1))
         opened.write(event("embed", "fail", error="the disk is full"))
     page = watched.page()
     assert "0.75" in page

@@ -44,7 +44,7 @@ def line_chart(lines: Sequence[Line], height: int = 100, level: float | None = N
         parts.append(
             f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="currentColor" opacity=".18"/>'
         )
-        parts.append(_text(left - 4, at + 4, f"{value:.3g}", "end"))
+        parts.append(_text(left - 4, at + 4, _number(value), "end"))
     if level is not None:
         at = _between(level, low, high, bottom, top)
         parts.append(
@@ -55,8 +55,8 @@ def line_chart(lines: Sequence[Line], height: int = 100, level: float | None = N
         across, up = _between(line.x, first, last, left, right), _between(line.y, low, high, bottom, top)
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up, strict=True))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="2"/>')
-    parts.append(_text(left, height - 3, f"{first:.4g}"))
-    parts.append(_text(right, height - 3, f"{last:.4g}", "end"))
+    parts.append(_text(left, height - 3, _number(first)))
+    parts.append(_text(right, height - 3, _number(last), "end"))
     for i, line in enumerate(lines):
         parts.append(_text(left + i * (right - left) / max(len(lines), 1), 10, line.name, "start", line.colour))
     return _svg(height, *parts)
@@ -132,6 +132,10 @@ def _svg(height: int, *parts: str) -> str:
 
 def _text(x: float, y: float | np.ndarray, words: str, anchor: str = "start", colour: str = "currentColor") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{escape(colour)}">{escape(words)}</text>'
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _between(values: np.ndarray | float, low: float, high: float, first: float, last: float) -> np.ndarray:

@@ -73,7 +73,7 @@ class Gate:
         server.close()
 
     async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+        with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError, TimeoutError, asyncio.CancelledError):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
             verdict = self.judge(head)
             if verdict.through:

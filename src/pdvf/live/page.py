@@ -39,7 +39,11 @@ PAUSE = 1.0
 MOST_TABS = 6
 """Open at once."""
 SPEEDS = ("0.25", "0.5", "1", "2", "4")
+UNLIKE = {1.2: "like training", 3.0: "somewhat unlike training", np.inf: "unlike anything in training"}
+NEW = "new episode"
 FILM_SIZE = (720, 480)
+PANEL = 0.55
+"""Of a phone's height."""
 PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
 .mantine-Paper-root:has(.pdvf-live) { width: 100% !important; max-height: 55% !important; }
 .mantine-Paper-root:has(.pdvf-live) .mantine-ScrollArea-viewport > div > div { width: 100% !important; }
@@ -61,7 +65,9 @@ class Page:
     def __init__(self, family: Family, file: Path, host: str, port: int) -> None:
         self._family, self._file = family, file
         warnings.filterwarnings("ignore", "Queued a .* on a closed connection")  # a tab closes when it likes
-        LiveSession(family, file).step()  # compiles, and says what is wrong before anybody looks
+        session = LiveSession(family, file)
+        session.step()  # compiles, and says what is wrong before anybody looks
+        session.close()
         self.tabs: dict[int, Tab] = {}
         self._lock = threading.Lock()
         with _silent():
@@ -116,8 +122,8 @@ class Tab:
         self._again = self._recording = self._stopped = False
         self.frames, self._rate = 0, float(FRAMES)
         look = self._scene.look
-        if client.camera.aspect < 1:  # on a phone the panel is below
-            look = look.above(0.24, client.camera.fov)
+        if client.camera.aspect < 1:
+            look = look.on_phone(client.camera.aspect, client.camera.fov, PANEL)
         client.camera.position, client.camera.look_at = look.position, look.look_at
         self._build()
         self._worker = threading.Thread(target=self._run, daemon=True)
@@ -148,14 +154,16 @@ class Tab:
         with gui.add_folder("Play"):
             self._pause = gui.add_checkbox("pause", False)
             self._speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
-            gui.add_button("new episode").on_click(lambda _: self._ask("_again"))
-            self._record = gui.add_button("record")
-            self._record.on_click(lambda _: self._ask("_recording"))
+            self._buttons = gui.add_button_group("", (NEW, "record"))
+            self._buttons.on_click(lambda _: self._press(self._buttons.value))
         self._charts = gui.add_html("")
 
-    def _ask(self, what: str) -> None:
+    def _press(self, button: str) -> None:
         """Notes what was pressed, for the tab's own thread."""
-        setattr(self, what, True)
+        if button == NEW:
+            self._again = True
+        else:
+            self._recording = True
 
     # The loop --------------------------------------------------------------------------------------------------------
 
@@ -211,7 +219,8 @@ class Tab:
                 self._context_changed()
             if session.episode != episode:
                 self._begin()
-            self._scene.step(session.agent.simulation.shown, session.ghost.simulation.shown)
+            else:
+                self._scene.step(session.agent.simulation.shown, session.ghost.simulation.shown)
             if session.over or time.perf_counter() > until:  # what cannot be done in time is left out
                 return 0.0
         return clock
@@ -247,7 +256,7 @@ class Tab:
             lines.append(f"predicted return <b>{number(adapter.predicted_return)}</b>")
         unlike = adapter.out_of_distribution
         if np.isfinite(unlike):
-            words = "like training" if unlike <= 1.5 else "unlike anything in training"
+            words = next(words for most, words in UNLIKE.items() if unlike <= most)
             lines.append(f"out of distribution <b>{unlike:.2f}</b>: {words}")
         if session.finished:
             ours, theirs = (np.mean([getattr(f, who) for f in session.finished]) for who in ("agent", "ghost"))
@@ -279,13 +288,8 @@ class Tab:
     @property
     def _belief_title(self) -> str:
         if isinstance(self.session.agent.adapter, ValueAdapter):
-            return (
-                "What it takes the dynamics to be: z_d (blue), what many probings here give (cross), "
-                "training environments (dots)"
-            )
-        return (
-            "What it believes the dynamics to be, ± 2 standard deviations; the cross is a belief after a long episode"
-        )
+            return "z_d; the cross is what many probings give, dots are training"
+        return "Belief, ± 2 standard deviations; the cross is that of a long episode"
 
     def _belief(self) -> charts.Belief:
         found = estimate(self.session.agent.adapter)
@@ -319,11 +323,11 @@ class Tab:
         if self._film is not None:
             return self._save()
         self._film = Film(FRAMES)
-        self._record.label = f"stop and save {self._film.kind.upper()}"
+        self._buttons.options = (NEW, f"stop and save {self._film.kind.upper()}")
 
     def _save(self) -> None:
         film, self._film = self._film, None
-        self._record.label = "record"
+        self._buttons.options = (NEW, "record")
         if film is None:
             return
         data = film.finish()

@@ -23,24 +23,30 @@ WIND = (51, 128, 242)
 LABELS = ("adapts", "does not adapt")
 FACING, LYING = (0.5**0.5, -(0.5**0.5), 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)
 """Turn a picture to whoever looks along +y, or onto the floor."""
-PATH_STEPS = 3
-"""A path gets a new corner every so many steps."""
+CORNERS = 100
+"""Of a path, about."""
 
 
 class Look(NamedTuple):
-    """Where a camera stands at first."""
+    """Where a camera stands at first, and how wide what it looks at is."""
 
     position: tuple[float, float, float]
     look_at: tuple[float, float, float]
+    width: float
 
-    def above(self, share: float, field: float) -> Look:
-        """The same sight, moved up on the screen by a share of its height; `field` is the camera's, in radians."""
-        position, aim = np.array(self.position), np.array(self.look_at)
-        ahead = aim - position
+    def on_phone(self, aspect: float, field: float, share: float) -> Look:
+        """The same sight on a screen that is higher than wide and whose lowest share is covered.
+
+        `aspect` is the screen's, `field` the camera's vertical angle in radians.
+        """
+        aim = np.array(self.look_at)
+        ahead = aim - np.array(self.position)
+        seen = 2 * float(np.linalg.norm(ahead)) * np.tan(field / 2)
+        ahead, seen = ahead * max(1.0, self.width / (seen * aspect)), max(seen, self.width / aspect)
         side = np.cross(ahead, [0.0, 0.0, 1.0])
         up = np.cross(side, ahead) / max(float(np.linalg.norm(np.cross(side, ahead))), 1e-9)
-        down = -up * share * 2 * float(np.linalg.norm(ahead)) * np.tan(field / 2)
-        return Look(tuple(position + down), tuple(aim + down))  # type: ignore[arg-type]
+        aim = aim - up * seen * share / 2
+        return self._replace(position=tuple(aim - ahead), look_at=tuple(aim))  # type: ignore[arg-type]
 
 
 class Scene(Protocol):
@@ -78,11 +84,21 @@ def make_scene(scene: viser.SceneApi, session: LiveSession) -> Scene:
 class Path:
     """The line that one of the two leaves behind."""
 
-    def __init__(self, scene: viser.SceneApi, name: str, colour: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        scene: viser.SceneApi,
+        name: str,
+        colour: tuple[int, int, int],
+        horizon: int,
+        origin: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> None:
+        """What is nearer to the camera by its `origin` is drawn later, over a picture that lies there."""
         self._points: list[np.ndarray] = []
-        self._steps = 0
+        self._steps, self._every, self._origin = 0, max(1, horizon // CORNERS), np.array(origin)
         nothing = np.zeros((1, 2, 3), np.float32)
-        self._line = scene.add_line_segments(name, nothing, colour, thickness=2.5, thickness_units="screen")
+        self._line = scene.add_line_segments(
+            name, nothing, colour, thickness=2.5, thickness_units="screen", position=origin
+        )
 
     def begin(self, place: np.ndarray) -> None:
         """Starts anew."""
@@ -92,12 +108,12 @@ class Path:
     def add(self, place: np.ndarray) -> None:
         """Goes on to a place [3]."""
         self._steps += 1
-        if self._steps % PATH_STEPS == 0:
+        if self._steps % self._every == 0:
             self._points.append(place)
             self._show()
 
     def _show(self) -> None:
-        points = np.array([self._points[0], *self._points], np.float32)
+        points = (np.array([self._points[0], *self._points]) - self._origin).astype(np.float32)
         self._line.points = np.stack([points[:-1], points[1:]], axis=1)
 
 
@@ -120,13 +136,15 @@ class MujocoScene:
         self._middle = np.array([*rest[self._bodies[0], :2], 0.0])
         away = np.array([-0.4, -1.5, 1.0]) * max(self.size, 1e-3) * 2.0
         aim = np.array([0.0, 0.0, float(middle[2])])
-        self.look = Look(tuple(aim + away), tuple(aim))  # type: ignore[arg-type]
+        self.look = Look(tuple(aim + away), tuple(aim), 3 * self.size)  # type: ignore[arg-type]
         self._add_floors(base)
         self._frames = [
             [scene.add_frame(f"/world/{who}/{body}", show_axes=False) for body in self._bodies]
             for who in ("agent", "ghost")
         ]
-        self._paths = [Path(scene, f"/world/path_{i}", colour) for i, colour in enumerate((AGENT, GHOST))]
+        self._paths = [
+            Path(scene, f"/world/path_{i}", colour, family.horizon) for i, colour in enumerate((AGENT, GHOST))
+        ]
         self._labels = [
             scene.add_label(f"/world/label_{i}", text, anchor="bottom-center") for i, text in enumerate(LABELS)
         ]
@@ -242,13 +260,13 @@ class PlaneScene:
         self._picture, self._centre, self._size = self._paint(family.test(0).contexts[0])
         width, height = self._size
         x, y = self._centre
-        self.look = Look((x, y - 0.25 * height, 1.45 * max(width, height)), (x, y, 0.0))
-        ball = shapes.sphere(0.028 * width)
+        self.look = Look((x, y - 0.15 * height, max(width, height)), (x, y, 0.0), width)
+        ball = shapes.sphere(0.018 * width)
         self._marks, self._paths, self._labels = [], [], []
         for i, (colour, alpha) in enumerate(((AGENT, None), (GHOST, 0.5))):
             self._marks.append(scene.add_mesh_simple(f"/mark_{i}", *ball, color=colour, opacity=alpha))
-            self._paths.append(Path(scene, f"/path_{i}", colour))
-            self._labels.append(scene.add_label(f"/label_{i}", LABELS[i], anchor="bottom-left"))
+            self._paths.append(Path(scene, f"/path_{i}", colour, family.horizon, self.look.position))
+            self._labels.append(scene.add_label(f"/label_{i}", LABELS[i], anchor=("bottom-left", "top-left")[i]))
 
     def _paint(self, context: np.ndarray) -> tuple[np.ndarray, tuple[float, float], tuple[float, float]]:
         """The family's drawing with its middle and its size in the family's units."""
@@ -293,7 +311,7 @@ class PictureScene:
 
     def __init__(self, scene: viser.SceneApi) -> None:
         self._scene = scene
-        self.look = Look((0.0, -2.6, 0.0), (0.0, 0.0, 0.0))
+        self.look = Look((0.0, -1.8, 0.0), (0.0, 0.0, 0.0), 2.1)
         self._frames: list[viser.ImageHandle | None] = [None, None]
         for i, text in enumerate(LABELS):
             scene.add_label(f"/label_{i}", text, position=(i - 0.5, 0.0, 0.55), anchor="bottom-center")

@@ -273,11 +273,11 @@ class LiveSession:
         return isinstance(self.agent.adapter, ValueAdapter) or not self.agent.simulation.settable
 
     def step(self) -> None:
-        """One step of both; after the end of both, the next pair begins."""
+        """One step of both; or the start of the next pair, after the end of both or where `restarts` asks for it."""
         changed = not np.array_equal(self._wanted, self.context)
         if self.over or (changed and self.restarts):
-            self.begin()
-        elif changed:
+            return self.begin()
+        if changed:
             self.context = self._wanted
             self.agent.adapter.reset(self.agent.observation)
         self.agent.step(self.context)

@@ -104,8 +104,8 @@ def _row(event: Event) -> list[str]:
 
 def _returns(events: list[Event]) -> Table | None:
     """Mean returns of the methods that have played, the best first."""
-    played = {event.task.removeprefix(RETURNS): event.metrics for event in events if event.task.startswith(RETURNS)}
-    found = {name: metrics for name, metrics in played.items() if "test" in metrics}
+    played = (event for event in events if event.task.startswith(RETURNS) and "test" in event.metrics)
+    found = {event.task.removeprefix(RETURNS): event.metrics for event in played}
     rows = [
         [name, *(f"{metrics[split]:.4g}" if split in metrics else "" for split in ("test", "train"))]
         for name, metrics in sorted(found.items(), key=lambda item: -item[1]["test"])
@@ -121,11 +121,11 @@ def _curves(events: list[Event]) -> list[Curve]:
             tasks.setdefault(event.task, {})[event.stage] = event  # a stage that is made again counts once
     curves = []
     for task, stages in tasks.items():
-        name = next((name for name in SHOWN if all(name in event.metrics for event in stages.values())), None)
-        if name is not None and len(stages) > 1:
-            x = np.array(sorted(stages))
-            y = np.array([stages[at].metrics[name] for at in x.tolist()])
-            line = Line(x.astype(float), y, AGENT, f"{name.replace('_', ' ')}, by stage")
+        name = next((name for name in SHOWN if name in stages[max(stages)].metrics), "")
+        x = [at for at in sorted(stages) if name in stages[at].metrics]
+        if len(x) > 1:
+            y = np.array([stages[at].metrics[name] for at in x])
+            line = Line(np.array(x, float), y, AGENT, f"{name.replace('_', ' ')}, by stage")
             curves.append(Curve(task, Markup(line_chart([line], height=120))))
     return curves
 
