@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ OTHERS = 5.0
 class Actor:
     """On a node: one worker process, and what it answers."""
 
-    def __init__(self, source: bytes, origin: targets.Origin | None) -> None:
+    def __init__(self, source: bytes, origin: targets.Origin | None, paths: Sequence[str]) -> None:
+        sys.path += [path for path in paths if path not in sys.path]
         self._worker = ProcessWorker(source, origin)
 
     def place(self) -> str:
@@ -110,7 +112,7 @@ def start(source: bytes, origin: targets.Origin | None, count: int) -> list[Acto
     """Actors on nodes with free CPUs, one a CPU: as many as there is room for, and no more than `count`."""
     ray = _connected()
     kind = ray.remote(num_cpus=1, max_concurrency=2, scheduling_strategy="SPREAD")(Actor)
-    actors = [kind.remote(source, origin) for _ in range(count)]
+    actors = [kind.remote(source, origin, sys.path) for _ in range(count)]
     asked = [actor.place.remote() for actor in actors]
     first, _ = ray.wait(asked, num_returns=1, timeout=ROOM)
     found, _ = ray.wait(asked, num_returns=count, timeout=OTHERS if first else 0.0)
