@@ -280,7 +280,9 @@ def main() -> None:
     parser.add_argument("--bits", action="store_true")
     parser.add_argument("--faults", nargs="*", default=[], choices=FAULTS)
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--port", type=int, default=PORT)
     given = parser.parse_args()
+    globals()["PORT"] = given.port
     work = Path(tempfile.mkdtemp(prefix="pdvf-cluster-"))
     print(f"work folder: {work}", flush=True)
     if given.bits:

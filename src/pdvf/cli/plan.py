@@ -8,6 +8,9 @@ from pathlib import Path
 from pdvf.cli.compare import Compare
 from pdvf.core.validation import ConfigError
 
+START = 20.0
+"""Seconds that a process is taken to need to begin and to compile, which parts (--shards) do not share."""
+
 
 @dataclass(frozen=True)
 class Plan(Compare):
@@ -16,13 +19,9 @@ class Plan(Compare):
     nodes: int = 1
     """Nodes of the cluster."""
     gpus: int = 1
-    """GPUs of each; 0: tasks take a CPU each."""
-    cpus: int = 1
-    """CPUs of each, where it has no GPU."""
+    """GPUs of each; 0 for nodes without one, which make one task at a time."""
     like: Path | None = None
     """A finished run on such a machine, whose times are scaled to this one. None: no times."""
-    start: float = 20.0
-    """Seconds that a process takes to begin and to compile, which parts (--shards) do not share."""
 
     def main(self, said: str) -> int:
         """Prints a table."""
@@ -34,7 +33,7 @@ class Plan(Compare):
         from pdvf.experiment.store import RunStore
         from pdvf.paper.pipeline import Problem
 
-        for name, least in (("nodes", 1), ("gpus", 0), ("cpus", 1)):
+        for name, least in (("nodes", 1), ("gpus", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"--{name} is {getattr(self, name)}, expected at least {least}")
         problem = Problem(self.config)
@@ -52,10 +51,10 @@ class Plan(Compare):
             seconds = schedule.scaled_seconds(
                 self.config, then, (environments, Problem(then).everywhere.shape[0]), taken
             )
-        jobs = schedule.jobs_of(tasks, seconds, self.gpus > 0, self.start)
-        machines = self.nodes * (self.gpus or self.cpus)
+        jobs = schedule.jobs_of(tasks, seconds, self.gpus > 0, START)
+        machines = self.nodes * max(self.gpus, 1)
         made = schedule.schedule(jobs, machines) if jobs else None
-        unit = "GPU" if self.gpus else "CPU"
+        unit = "GPU" if self.gpus else "node"
         print(f"{'task':28}{unit:>6}{'environment steps':>20}{'rollouts':>12}{'seconds':>10}{'begins':>9}")
         parts = [whole(job.name) for job in jobs if whole(job.name) != job.name]
         for job in jobs:
@@ -66,7 +65,7 @@ class Plan(Compare):
             time = f"{job.seconds:10.0f}{made.begins[job.run, job.name]:9.0f}" if made and seconds else ""
             memory = f"{size:.1f} MiB" if size else ""
             print(f"{job.name:28}{job.share:6.3g}{steps or '':>20}{memory:>12}{time}")
-        where = f"{self.nodes} nodes with {self.gpus or self.cpus} {unit}s each"
+        where = f"{self.nodes} nodes with {self.gpus} GPUs each"
         if made is None:
             print("everything is done")
         elif not seconds:
