@@ -28,6 +28,7 @@ from pdvf.cli.diagnose import Diagnose
 from pdvf.cli.export import Export
 from pdvf.cli.init import Init
 from pdvf.cli.list import List
+from pdvf.cli.plan import Plan
 from pdvf.cli.play import Play
 from pdvf.cli.reproduce import Reproduce
 from pdvf.cli.run import Run
@@ -41,6 +42,7 @@ from pdvf.experiment.errors import RunError
 COMMANDS: dict[str, type[Command]] = {
     "run": Run,
     "compare": Compare,
+    "plan": Plan,
     "sweep": Sweep,
     "reproduce": Reproduce,
     "list": List,

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from pdvf.cli.shared import execute, make_plan
+from pdvf.cli.shared import SERIAL, Executed, execute, make_plan
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,13 @@ class Phase(OfRun):
 
     quiet: bool = False
     """Show no progress."""
+    execution: Executed = SERIAL
     phases: ClassVar[tuple[str, ...]]
 
     def main(self, said: str) -> int:
         """Makes what the phase leaves."""
-        return execute(make_plan(self.run, None, said, self.phases, family=self.family), self.quiet)
+        tasks = make_plan(self.run, None, said, self.phases, family=self.family)
+        return execute(tasks, self.quiet, self.execution)
 
 
 class Train(Phase):

@@ -34,6 +34,8 @@ class Reproduce:
     """Environment steps of every method: the paper's for each policy, or for all of its policies as many as PD-VF's."""
     seed: int = 0
     """Seed of everything that is random."""
+    shards: int = 1
+    """Parts of phase 1 and of each baseline, tasks of their own for several GPUs or nodes."""
     quiet: bool = False
     """Show no progress."""
     execution: Executed = SERIAL
@@ -60,7 +62,7 @@ class Reproduce:
         tasks: list[Task] = []
         out = local_at(self.out)
         for family in families:
-            config = replace(preset(family, self.preset, self.budget), seed=self.seed)
+            config = replace(preset(family, self.preset, self.budget), seed=self.seed, shards=self.shards)
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
         status = reproduce.Status(out, tasks, self.execution.workers or 1)
         planned = [(task.store.folder.name, task.name) for task in tasks]

@@ -39,8 +39,15 @@ class Execution:
     (`nvidia-cuda-mps-control -d`) they truly share it. None for one, and with ray for one a CPU of the cluster."""
     address: str = ""
     """With ray: HOST:PORT of a cluster's head, or auto for the cluster of this machine; without it Ray starts here."""
+    simulators: int = 0
+    """With ray: step the environments of a Gymnasium family in so many actors on any nodes; 0 for processes on the
+    task's own node. For simulators of 100 steps a second and less."""
 
     def __post_init__(self) -> None:
+        if self.simulators < 0:
+            raise ConfigError(f"--simulators is {self.simulators}, expected at least 0")
+        if self.simulators and self.executor != "ray":
+            raise ConfigError(f"--simulators with --executor {self.executor}, expected --executor ray")
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers is {self.workers}, expected at least 1")
         if self.address and self.executor != "ray":
@@ -61,7 +68,7 @@ class Execution:
         from pdvf.experiment.executors import EXECUTORS, ray
 
         if self.executor == "ray":
-            return ray.run(tasks, on_event, self.workers or 0, quiet, tick, self.address)
+            return ray.run(tasks, on_event, self.workers or 0, quiet, tick, self.address, self.simulators)
         name = "processes" if self.side_by_side else "serial"
         return EXECUTORS[name](tasks, on_event, self.workers or 1, quiet, tick)
 

@@ -27,6 +27,7 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import ASIDE, read_json, reading, require_fields, to_csv, to_json, write_file
 from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole_of
 from pdvf.experiment.pytrees import require_axes
+from pdvf.experiment.schedule import planned_steps
 from pdvf.experiment.store import SWEEP, RunStore
 from pdvf.methods import METHODS, Method
 from pdvf.methods.base import returns_artefact
@@ -116,11 +117,10 @@ class Sweep:
             for name in self.recipes:
                 if name in PHASES:
                     made.setdefault(name, {})[self._deciding(config, name)] = config
-                elif name in ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma", "pd-vf-plus"):
-                    policies = config.policy_seeds * (config.baselines.clusters if name == "kmeans" else 1)
-                    steps += policies * HeldOut(config, held_out=self.held_out).policy_steps(policies)
+                else:
+                    steps += planned_steps(HeldOut(config, held_out=self.held_out), name)
         for config in made.get("train", {}).values():
-            steps += len(HeldOut(config, held_out=self.held_out).contexts) * config.policy_seeds * config.ppo.steps
+            steps += planned_steps(HeldOut(config, held_out=self.held_out), "train")
         parts += [f"{phase} {len(made[phase])} times" for phase in PHASES if phase in made]
         parts.append(f"{steps:,} environment steps of reinforcement learning".replace(",", " "))
         return f"{'; '.join(parts)}; judged in held-out training environments {', '.join(map(str, self.held_out))}"
@@ -156,7 +156,7 @@ class Sweep:
             store = RunStore.create(trial, to_dict(config), command)
             shared = {name for name in self.recipes if name in PHASES and self._first(i, name) != i}
             planned = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(self.recipes))
-            tasks += [task for task in planned if whole_of(task.name) in self.recipes and whole_of(task.name) not in shared]
+            tasks += [task for task in planned if whole_of(task.name) in {*self.recipes} - shared]
             stores.append(store)
         told: set[int] = set()
 

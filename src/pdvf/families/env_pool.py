@@ -24,7 +24,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -51,6 +51,11 @@ WORTH_A_WORKER = 500e-6
 """Seconds of stepping, in a batch, from which on one more process costs less than it saves."""
 WORTH_A_START = 1.0
 """Seconds of work from which on it pays to start one more process for this work alone."""
+
+TRIES = 3
+"""How often a step is tried again where workers are lost with their node."""
+SIMULATORS, CLUSTER = "PDVF_SIMULATORS", "PDVF_RAY"
+"""Variables with the number of actors that step environments, and the Ray cluster that they are in."""
 
 Key = tuple[bytes, bytes]
 """A context (float32 numbers) and the mark of a history in it."""
@@ -100,12 +105,13 @@ class EnvPool:
         self._name, self._make, self._named, self._origin = name, make, named, origin
         self._timeout, self._workers_wanted = timeout, workers
         self._lock = threading.Lock()
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         self._live: OrderedDict[Key, Place] = OrderedDict()  # environments by the history they have gone through
         self._idle: dict[tuple[int, bytes], list[int]] = {}  # slots by worker and context
         self._slots = 0
         self._most = 1024  # of those at hand
         self._seconds = 0.0  # of one reset or step, as last seen
+        self._found = 0  # workers, where there was room for no more
         weakref.finalize(self, _close, self._workers, os.getpid())
 
     def spaces(self, context: bytes) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
@@ -129,8 +135,8 @@ class EnvPool:
     def _starts(self, workers: Sequence[int], contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
         asked: dict[int, _Request] = {}
         made = np.empty((len(contexts), seeds, size), np.float32)
+        workers = self._first(len(workers))
         shares = {w: list(range(len(contexts)))[i :: len(workers)] for i, w in enumerate(workers)}
-        self._first(len(workers))
         for worker, share in shares.items():
             taken = [self._take(worker, contexts[i]) for i in share]
             slots = [slot for slot, _ in taken]
@@ -146,6 +152,12 @@ class EnvPool:
 
     def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
         """One step of each episode, no two alike; `following` are the marks of the histories that they lead to."""
+        for _ in range(TRIES):
+            with contextlib.suppress(WorkerLost):  # others play the histories again
+                return self._step(moves, following, horizon, size)
+        return self._step(moves, following, horizon, size)
+
+    def _step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
         with self._at_work():
             self._most = max(self._most, 3 * len(moves))
             places = [self._live.pop(move.key, None) for move in moves]
@@ -209,6 +221,7 @@ class EnvPool:
     def close(self) -> None:
         """Ends the workers; the next call starts new ones."""
         _close(self._workers, os.getpid())
+        self._found = 0
         self._live.clear()
         self._idle.clear()
 
@@ -217,7 +230,7 @@ class EnvPool:
 
     @property
     def _limit(self) -> int:
-        return self._workers_wanted or cores()
+        return self._found or simulators() or self._workers_wanted or cores()
 
     @contextlib.contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -249,16 +262,17 @@ class EnvPool:
         return self._slots
 
     def _first(self, count: int) -> range:
-        """The first workers, started if need be."""
-        missing = range(len(self._workers), count)
-        if missing:
+        """The first workers, started if need be; fewer where there is no room."""
+        there = len(self._workers)
+        if there < count:
             source = self._source()
             try:
-                self._workers.extend(_Worker(source, self._origin) for _ in missing)
+                self._workers.extend(_started(source, self._origin, count - there))
             except OSError as error:
                 raise self._fault(f"has no process to run in ({error}), expected room for {count}") from None
-            self._collect({w: [] for w in missing}, LOAD_TIMEOUT)
-        return range(count)
+            self._found = len(self._workers) if len(self._workers) < count else 0
+            self._collect({w: [] for w in range(there, len(self._workers))}, LOAD_TIMEOUT)
+        return range(min(count, len(self._workers)))
 
     def _source(self) -> bytes:
         if self._origin is not None:
@@ -277,66 +291,57 @@ class EnvPool:
         """The answers of workers to their requests."""
         for worker, request in asked.items():
             try:
-                self._workers[worker].connection.send_bytes(pickle.dumps(request.command, 5))
+                self._workers[worker].send(pickle.dumps(request.command, 5))
             except OSError:  # it is gone, or does not listen
                 raise self._gone(worker, request.contexts) from None
         return self._collect({w: request.contexts for w, request in asked.items()}, self._timeout)
 
     def _collect(self, contexts: Mapping[int, Sequence[bytes]], limit: float) -> dict[int, Any]:
         answers: dict[int, Any] = {}
-        pending = {self._workers[w].connection: w for w in contexts}
+        pending = list(contexts)
         calls, waited = dict.fromkeys(contexts, -1), dict.fromkeys(contexts, 0.0)
         slice_ = min(0.25, limit / 4)
         while pending:
-            ready = wait(list(pending), slice_)
-            for connection in ready:
-                worker = pending.pop(connection)  # type: ignore[call-overload]
+            workers = [self._workers[w] for w in pending]
+            ready = [pending[i] for i in workers[0].ready(workers, slice_)]
+            for worker in ready:
+                pending.remove(worker)
                 try:
-                    good, answer = pickle.loads(self._workers[worker].connection.recv_bytes())
+                    good, answer = pickle.loads(self._workers[worker].receive())
                 except (EOFError, OSError):
                     raise self._gone(worker, contexts[worker]) from None
                 if not good:
                     before, after = answer
-                    place = self._at(self._workers[worker].shared, contexts[worker])
+                    place = self._at(self._workers[worker].at(), contexts[worker])
                     raise self._fault(f"{before} {place}{after}")
                 answers[worker] = answer
             if ready:
                 continue
-            for worker in pending.values():  # time is counted in slices: a machine that slept is no hang
-                shared = self._workers[worker].shared
-                waited[worker] = waited[worker] + slice_ if shared[CALLS] == calls[worker] else 0.0
-                calls[worker] = shared[CALLS]
+            for worker in pending:  # time is counted in slices: a machine that slept is no hang
+                at = self._workers[worker].at()
+                waited[worker] = waited[worker] + slice_ if at[CALLS] == calls[worker] else 0.0
+                calls[worker] = at[CALLS]
                 if waited[worker] > limit:
                     raise self._hung(worker, contexts[worker], limit)
-                if self._workers[worker].process.poll() is not None:
+                if self._workers[worker].ended():
                     raise self._gone(worker, contexts[worker])
         return answers
 
     def _hung(self, worker: int, contexts: Sequence[bytes], limit: float) -> UserEnvError:
         """Ends a worker that does not return."""
-        shared = self._workers[worker].shared
-        _kill(self._workers[worker].process)
-        advice = "" if shared[FUNCTION] == LOADING else " (the family's step_timeout)"
-        return self._fault(f"did not return within {limit:g} s{advice} {self._at(shared, contexts)}")
+        at = self._workers[worker].at()
+        self._workers[worker].kill()
+        advice = "" if at[FUNCTION] == LOADING else " (the family's step_timeout)"
+        return self._fault(f"did not return within {limit:g} s{advice} {self._at(at, contexts)}")
 
     def _gone(self, worker: int, contexts: Sequence[bytes]) -> UserEnvError:
         """Why the connection to a worker has ended."""
-        shared, process = self._workers[worker].shared, self._workers[worker].process
-        try:
-            status = process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            ended = "it does not answer"
-        else:
-            if status < 0:
-                ended = (signal.strsignal(-status) or f"signal {-status}").lower()
-                ended += ", as when memory runs out" if status == -signal.SIGKILL else ""
-            else:
-                ended = f"exit code {status}"
-        return self._fault(f"ended its process ({ended}) {self._at(shared, contexts)}")
+        ended, at = self._workers[worker].ending(), self._workers[worker].at()
+        return self._fault(f"ended its process ({ended}) {self._at(at, contexts)}")
 
-    def _at(self, shared: memoryview, contexts: Sequence[bytes]) -> str:
+    def _at(self, at: Sequence[int], contexts: Sequence[bytes]) -> str:
         """Where a worker is, in words."""
-        function, position = shared[FUNCTION], shared[POSITION]
+        function, position = at[FUNCTION], at[POSITION]
         if function == WAITING:
             return "between two steps"
         if function == LOADING or position >= len(contexts):
@@ -349,7 +354,64 @@ class _Request(NamedTuple):
     contexts: Sequence[bytes]  # of its rows
 
 
-class _Worker:
+class WorkerLost(Exception):  # noqa: N818
+    """A worker is gone through no fault of an environment."""
+
+
+class Worker(Protocol):
+    """What holds environments: a process here (`ProcessWorker`), or one on another node (`env_actors`)."""
+
+    def send(self, data: bytes) -> None:
+        """Hands it a request; raises OSError where it is gone."""
+        ...
+
+    def ready(self, workers: Sequence[Any], seconds: float) -> list[int]:
+        """Places of those among workers of this kind that have an answer, waited for no longer than so."""
+        ...
+
+    def receive(self) -> bytes:
+        """The answer; raises EOFError or OSError where the environment has ended its process."""
+        ...
+
+    def at(self) -> Sequence[int]:
+        """What it is at, as in the memory that it shares (`env_process`)."""
+        ...
+
+    def ended(self) -> bool:
+        """Whether its process is gone."""
+        ...
+
+    def ending(self) -> str:
+        """How its process ended, in words."""
+        ...
+
+    def kill(self) -> None:
+        """Ends it and what it has started."""
+        ...
+
+    def close(self) -> None:
+        """Tells it to end, and does not wait."""
+        ...
+
+    def release(self) -> None:
+        """Waits a moment for its end, then kills it."""
+        ...
+
+
+def simulators() -> int:
+    """How many actors of a Ray cluster environments are stepped by; 0 for processes here."""
+    return int(os.environ.get(SIMULATORS, "0"))
+
+
+def _started(source: bytes, origin: targets.Origin | None, count: int) -> Sequence[Worker]:
+    if not simulators():
+        return [ProcessWorker(source, origin) for _ in range(count)]
+    from pdvf.families.env_actors import start
+
+    return start(source, origin, count)
+
+
+class ProcessWorker:
     """A process, the connection to it, and what it is at."""
 
     def __init__(self, source: bytes, origin: targets.Origin | None):
@@ -379,8 +441,52 @@ class _Worker:
         with contextlib.suppress(OSError):  # if it is dead already, that is noticed when it does not answer
             self.connection.send_bytes(source)
 
+    def send(self, data: bytes) -> None:
+        """As `Worker`."""
+        self.connection.send_bytes(data)
+
+    def ready(self, workers: Sequence[ProcessWorker], seconds: float) -> list[int]:
+        """As `Worker`."""
+        connections = [worker.connection for worker in workers]
+        return [connections.index(found) for found in wait(connections, seconds)]  # type: ignore[arg-type]
+
+    def receive(self) -> bytes:
+        """As `Worker`."""
+        return self.connection.recv_bytes()
+
+    def at(self) -> Sequence[int]:
+        """As `Worker`."""
+        return self.shared
+
+    def ended(self) -> bool:
+        """As `Worker`."""
+        return self.process.poll() is not None
+
+    def ending(self) -> str:
+        """As `Worker`."""
+        try:
+            status = self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "it does not answer"
+        if status >= 0:
+            return f"exit code {status}"
+        words = (signal.strsignal(-status) or f"signal {-status}").lower()
+        return words + (", as when memory runs out" if status == -signal.SIGKILL else "")
+
+    def kill(self) -> None:
+        """As `Worker`."""
+        _kill(self.process)
+
+    def close(self) -> None:
+        """As `Worker`."""
+        self.connection.close()
+        self._until = time.monotonic() + 1.0
+
     def release(self) -> None:
-        """Closes what the parent holds of a process that is gone."""
+        """As `Worker`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, self._until - time.monotonic()))
+        self.kill()
         self._lifeline.close()
 
 
@@ -392,17 +498,13 @@ def _shared_file() -> Any:
     return file
 
 
-def _close(workers: list[_Worker], owner: int) -> None:
+def _close(workers: list[Worker], owner: int) -> None:
     """Ends workers: those that do not end by themselves within a second are killed."""
     if os.getpid() != owner:  # a fork of the process that has started them
         return
     for worker in workers:
-        worker.connection.close()
-    until = time.monotonic() + 1.0
+        worker.close()
     for worker in workers:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            worker.process.wait(max(0.0, until - time.monotonic()))
-        _kill(worker.process)
         worker.release()
     workers.clear()
 

@@ -26,7 +26,7 @@ from pdvf.experiment.events import Listener, parse_event, write_event
 from pdvf.experiment.executors.processes import Local, Process, command, environment, run_side_by_side, start
 from pdvf.experiment.plan import Task, locks
 from pdvf.experiment.provenance import PACKAGES
-from pdvf.families.env_pool import cores
+from pdvf.families.env_pool import CLUSTER, SIMULATORS, cores
 
 RETRIES = 3
 """How often Ray tries again where a process, a worker or a node has died, or a node cannot write."""
@@ -46,12 +46,16 @@ def run(
     quiet: bool = False,
     tick: Callable[[], None] = lambda: None,
     address: str = "",
+    simulators: int = 0,
 ) -> list[Task]:
-    """As `Executor`; no workers: as many as the cluster has CPUs. `address` is that of a cluster's head, or auto."""
+    """As `Executor`; no workers: as many as the cluster has CPUs. `address` is that of a cluster's head, or auto.
+
+    With simulators, the environments of a task's Gymnasium family are stepped by so many actors on any nodes.
+    """
     with locks(tasks) as descriptors, _cluster(address, workers) as ray:
         stores = {task.store.folder: task.store for task in tasks}
         mailbox = _mailbox(ray) if any(store.remote for store in stores.values()) else None
-        submit, watch = _submitter(ray, quiet, mailbox), _Watch(ray)
+        submit, watch = _submitter(ray, quiet, mailbox, simulators), _Watch(ray)
 
         def begin(task: Task) -> Process:
             return submit(task) if task.leaves else Local(start(task, descriptors, quiet), task.log)
@@ -176,11 +180,13 @@ def _mailbox(ray: Any) -> Any:
     return ray.remote(num_cpus=0)(Mailbox).remote()
 
 
-def _submitter(ray: Any, quiet: bool, mailbox: Any) -> Callable[[Task], Process]:
+def _submitter(ray: Any, quiet: bool, mailbox: Any, simulators: int) -> Callable[[Task], Process]:
     """What hands a task to the cluster."""
     versions = {name: _version(name) for name in ("pdvf", *PACKAGES)}
     gpus = ray.cluster_resources().get("GPU", 0) > 0
     variables = {name: value for name, value in os.environ.items() if name.startswith(SAME_BITS)}
+    if simulators:
+        variables |= {SIMULATORS: str(simulators), CLUSTER: ray.get_runtime_context().gcs_address}
     supervise = ray.remote(_supervisor())
 
     def submit(task: Task) -> Process:
