@@ -23,6 +23,8 @@ HELD_OUT = 8
 """One in so many streams of episodes is not learned from."""
 FALSE_ALARMS = 0.01
 """Share of held-out episodes in training environments that may be called unlike training."""
+SLACK = 2.0
+"""Factor on what these episodes say: the policy learns on, and meets what was not in them."""
 JUDGED = 4096
 """Held-out steps from which the size of codes is chosen."""
 
@@ -177,5 +179,5 @@ def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:
     model = eqx.tree_at(lambda m: m.temperature, model, temperature)
     ends = acted & jnp.roll(~acted, -1, axis=1).at[:, -1].set(True)
     novelty = jnp.where(ends, follow(model).novelty, jnp.nan)
-    threshold = jnp.clip(jnp.nanquantile(novelty, 1 - FALSE_ALARMS), 1e-3, 1e3)
+    threshold = jnp.clip(SLACK * jnp.nanquantile(novelty, 1 - FALSE_ALARMS), 1e-3, 1e3)
     return eqx.tree_at(lambda m: m.novelty_threshold, model, threshold), error

@@ -73,7 +73,7 @@ class DynamicsModel(eqx.Module):
     origin: Array  # [K] raw code of code 0
     frame: Array  # [K, K] raw code = origin + frame @ code
     temperature: Array  # [] factor of the noise's variance that the belief uses
-    novelty_threshold: Array  # [] novelty that one in a hundred episodes in training environments goes beyond
+    novelty_threshold: Array  # [] novelty beyond which an episode is called unlike training
 
     @property
     def code_size(self) -> int:

@@ -73,7 +73,7 @@ class BeliefAgent(KeepsMemory):
         return memory.belief.mean
 
     def out_of_distribution(self, memory: BeliefMemory) -> Array:
-        """How unlike training the episode is so far []: above 1 where one in a hundred of training episodes is."""
+        """How unlike training the episode is so far []: above 1 where hardly any of training is."""
         return memory.belief.novelty / self.model.novelty_threshold
 
 
