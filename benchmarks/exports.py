@@ -2,9 +2,10 @@
 
 python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...] [--float64]
 
-Writes benchmarks/results/exports.json. Agents have the sizes of the preset `paper` and random weights. They play whole episodes in JAX; the runtimes are given
-the same observations. Differences are shares of half an action's range, latencies medians over these steps on one
-core. With --float64 also the agent in JAX with twice the digits: what float32 rounds away.
+Writes benchmarks/results/exports.json. Agents have the sizes of the preset `paper` and random weights. They play whole
+episodes in JAX; the runtimes are given the same observations. Differences are shares of half an action's range,
+latencies medians over these steps on one core. With --float64 also the agent in JAX with twice the digits: what float32
+rounds away.
 """
 
 from __future__ import annotations
