@@ -1,10 +1,11 @@
 """Exported methods in NumPy and ONNX beside JAX: largest difference of an action, size of the file, time of a step.
 
-python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...]    writes benchmarks/results/exports.json
+python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...] [--float64]
 
-Agents have the sizes of the preset `paper` and random weights. They play whole episodes in JAX; the runtimes are given
-the same observations. Differences are shares of half an action's range, latencies medians over these steps on one
-core. `float64` is the agent in JAX with twice the digits: what float32 rounds away.
+Writes benchmarks/results/exports.json. Agents have the sizes of the preset `paper` and random weights. They play whole
+episodes in JAX; the runtimes are given the same observations. Differences are shares of half an action's range,
+latencies medians over these steps on one core. With --float64 also the agent in JAX with twice the digits: what float32
+rounds away.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _double(x: Any) -> Any:
     return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
 
 
-def measure(family: str, method: str) -> dict[str, Any]:
+def measure(family: str, method: str, float64: bool) -> dict[str, Any]:
     """One row of the table."""
     problem = Problem(preset(family, "paper"))
     made = problem.engine.family
@@ -87,10 +88,11 @@ def measure(family: str, method: str) -> dict[str, Any]:
         steps = episodes(problem, agent)
         graph = export_onnx(agent, made, {"method": method})
     row = {"family": family, "method": method, "steps": int(steps.valid.sum())}
-    scaler = Scaler(*(np.asarray(x, float) for x in vars(Scaler.from_box(made.action)).values()))
-    double = Double(agent, steps, made.probe_steps)
-    apart = largest_difference(steps, made.action, double.reset, lambda s, r: scaler.unscale(double.act(s, r)))
-    row["float64: difference"] = float(f"{apart:.2g}")
+    if float64:
+        scaler = Scaler(*(np.asarray(x, float) for x in vars(Scaler.from_box(made.action)).values()))
+        double = Double(agent, steps, made.probe_steps)
+        apart = largest_difference(steps, made.action, double.reset, lambda s, r: scaler.unscale(double.act(s, r)))
+        row["float64: difference"] = float(f"{apart:.2g}")
     session = Session(graph, threads=1)
     row |= _runtime("ONNX", graph, steps, made.action, lambda s: session.reset(), session.act)
     if method in NUMPY:
@@ -124,12 +126,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "exports.json")
     parser.add_argument("--families", nargs="+", default=FAMILIES)
     parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--float64", action="store_true")
     given = parser.parse_args()
     rows = []
     for family in given.families:
         for method in given.methods:
             with threadpool_limits(1):
-                rows.append(measure(family, method))
+                rows.append(measure(family, method, given.float64))
             print(rows[-1], flush=True)
             versions = {name: importlib.metadata.version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}
             about = {"command": shlex.join(["python", *sys.argv]), "versions": versions, "processor": processor()}
