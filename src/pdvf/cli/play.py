@@ -12,7 +12,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Play:
-    """Shows an exported model live: a page with dials for what is hidden, and beside it the same without adapting."""
+    """A live page of an exported model, with dials for what is hidden."""
 
     file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE|NAME")]
     """A file that `pdvf export` wrote, of PD-VF or PD-VF-plus, or a model that comes with the package: spaceship."""

@@ -12,7 +12,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Watch:
-    """Shows a run while it trains: a page with what is done, curves, returns so far and the time left."""
+    """A live page of a run while it trains."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run, also of one that another machine is at work on; only its event stream is read."""

@@ -146,7 +146,8 @@ class MujocoScene:
             Path(scene, f"/world/path_{i}", colour, family.horizon) for i, colour in enumerate((AGENT, GHOST))
         ]
         self._labels = [
-            scene.add_label(f"/world/label_{i}", text, anchor="bottom-center") for i, text in enumerate(LABELS)
+            scene.add_label(f"/world/label_{i}", text, anchor=("bottom-center", "top-center")[i])
+            for i, text in enumerate(LABELS)
         ]
         self._meshes: list[shapes.Mesh] = []
         self._arrow: viser.ArrowsHandle | None = None
