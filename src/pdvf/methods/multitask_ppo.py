@@ -33,7 +33,7 @@ from pdvf.rl.networks import Actor, make_actor_critic
 UPDATES = 380
 """About the fewest that a policy makes which plays more copies because it has more steps."""
 MINIBATCHES = 32
-"""About the most into which the data of an update is divided because it is more."""
+"""About the most into which a method's own number of minibatches grows."""
 PROBES = 32
 """Noisy probing episodes in each training environment, from which z_d is inferred while PPOdyn and Kmeans learn."""
 
@@ -42,7 +42,8 @@ def method_ppo(problem: Problem, policies: int, spent: int = 0, **sizes: int) ->
     """PPO's options for each of a method's policies, with sizes of its own: at least an update a stage.
 
     Where the budget gives a policy more steps than one of phase 1 has, it plays more copies at once, in place of
-    making more updates: a power of two as many, and minibatches of its data likewise.
+    making more updates: a power of two as many. Its minibatches grow; only where a method has few of its own there
+    are more of them, too.
 
     Args:
         problem: says what there is to spend.
@@ -54,11 +55,12 @@ def method_ppo(problem: Problem, policies: int, spent: int = 0, **sizes: int) ->
     usual = {
         name: getattr(given, name) or getattr(ppo, name) for name in ("environments", "rollout", "epochs", "hidden")
     }
-    sizes = {"minibatches": ppo.minibatches} | usual | sizes
+    sizes = usual | sizes
     steps, batch = problem.policy_steps(policies, spent), sizes["environments"] * sizes["rollout"]
     more = _power_of_two(min(steps / ppo.steps, steps / (batch * UPDATES)))
     sizes["environments"] *= more
-    sizes["minibatches"] *= min(more, _power_of_two(MINIBATCHES / sizes["minibatches"]))
+    if "minibatches" in sizes:
+        sizes["minibatches"] *= min(more, _power_of_two(MINIBATCHES / sizes["minibatches"]))
     return replace(ppo, steps=max(steps, more * batch * ppo.checkpoints), **sizes)
 
 
