@@ -215,6 +215,8 @@ class BaselineOptions:
     """Steps of each copy between two updates, also of MAML's; 0 for as many as `ppo.rollout`."""
     epochs: Fixed[int] = 0
     """Passes over the data of one update; 0 for as many as `ppo.epochs`."""
+    minibatches: Fixed[int] = 0
+    """Minibatches of one pass; 0 for as many as `ppo.minibatches`."""
     hidden: Fixed[int] = 0
     """Width of the two hidden layers of actor and critic; 0 for that of `ppo.hidden`."""
     clusters: int = 5
@@ -239,7 +241,7 @@ class BaselineOptions:
     """RMA: gradient steps of the regression in each round."""
 
     def __post_init__(self) -> None:
-        as_ppo = ("environments", "rollout", "epochs", "hidden")
+        as_ppo = ("environments", "rollout", "epochs", "minibatches", "hidden")
         _positive(self, *(f.name for f in dataclasses.fields(self) if f.name not in as_ppo))
         for name in as_ppo:
             given = getattr(self, name)

@@ -30,7 +30,7 @@ ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
 
 MANY_ANTS = {"ppo.environments": 512, "ppo.rollout": 16}
 """docs/decisions/0003-ppo.md"""
-WIDE = {"baselines.hidden": 128}
+WIDE = {"baselines.hidden": 128, "baselines.minibatches": 128}
 """One policy for all ants has more to learn than one for each, and with equal budgets the steps for it."""
 
 

@@ -43,8 +43,8 @@ from pdvf.rl.networks import Actor, make_actor_critic
 
 UPDATES = 380
 """About the fewest that a policy makes which plays more copies because it has more steps."""
-MINIBATCHES = 128
-"""About the most into which the data of an update is divided because it is more."""
+MINIBATCHES = 32
+"""About the most into which a method's own number of minibatches grows."""
 PROBES = 32
 """Noisy probing episodes in each training environment, from which z_d is inferred while PPOdyn and Kmeans learn."""
 
@@ -53,7 +53,8 @@ def method_ppo(problem: Problem, policies: int, spent: int = 0, **sizes: int) ->
     """PPO's options for each of a method's policies, with sizes of its own: at least an update a stage.
 
     Where the budget gives a policy more steps than one of phase 1 has, it plays more copies at once, in place of
-    making more updates: a power of two as many, and minibatches of its data likewise.
+    making more updates: a power of two as many. Its minibatches grow; only where a method has few of its own there
+    are more of them, too.
 
     Args:
         problem: says what there is to spend.
@@ -62,14 +63,13 @@ def method_ppo(problem: Problem, policies: int, spent: int = 0, **sizes: int) ->
         sizes: those in which the method differs from PPOall.
     """
     ppo, given = problem.config.ppo, problem.config.baselines
-    usual = {
-        name: getattr(given, name) or getattr(ppo, name) for name in ("environments", "rollout", "epochs", "hidden")
-    }
-    sizes = {"minibatches": ppo.minibatches} | usual | sizes
+    names = ("environments", "rollout", "epochs", "minibatches", "hidden")
+    own, sizes = sizes, {name: getattr(given, name) or getattr(ppo, name) for name in names} | sizes
     steps, batch = problem.policy_steps(policies, spent), sizes["environments"] * sizes["rollout"]
     more = _power_of_two(min(steps / ppo.steps, steps / (batch * UPDATES)))
     sizes["environments"] *= more
-    sizes["minibatches"] *= min(more, _power_of_two(MINIBATCHES / sizes["minibatches"]))
+    if "minibatches" in own:
+        sizes["minibatches"] *= min(more, _power_of_two(MINIBATCHES / sizes["minibatches"]))
     return replace(ppo, steps=max(steps, more * batch * ppo.checkpoints), **sizes)
 
 
