@@ -57,7 +57,8 @@ class Cluster:
         }
         for i in range(3):
             self.nodes.append(self.node(i))
-            self.wait_for(i + 1)
+            while not self.wait_for(i + 1, self.nodes[i]):  # a machine under load may be too slow for Ray
+                self.nodes[i] = self.node(i)
 
     def node(self, i: int, **variables: str) -> subprocess.Popen[bytes]:
         role = ["--head", "--port", str(PORT), "--include-dashboard", "false"]
@@ -66,18 +67,25 @@ class Cluster:
         log = open(self.work / f"node{i}.log", "ab")  # noqa: SIM115
         return subprocess.Popen(words, stdout=log, stderr=log, env=self.environment | variables)
 
-    def wait_for(self, count: int) -> None:
-        """Until so many nodes are alive."""
+    def wait_for(self, count: int, newest: subprocess.Popen[bytes]) -> bool:
+        """Waits until so many nodes are alive; not if the newest ends before."""
         program = (
             "import ray, logging, sys, time\n"
             f"ray.init('127.0.0.1:{PORT}', log_to_driver=False, logging_level=logging.CRITICAL)\n"
-            f"while sum(n['Alive'] for n in ray.nodes()) < {count}: time.sleep(0.5)\n"
+            f"while sum(n['Alive'] for n in ray.nodes()) < {count}:\n"
+            "    time.sleep(0.5)\n"
         )
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            ended = subprocess.run([sys.executable, "-c", program], env=self.environment, capture_output=True)
-            if ended.returncode == 0:
-                return
+            asking = subprocess.Popen([sys.executable, "-c", program], env=self.environment, stderr=subprocess.DEVNULL)
+            while asking.poll() is None and newest.poll() is None:
+                time.sleep(0.2)
+            if asking.poll() == 0:
+                return True
+            if newest.poll() is not None:
+                asking.kill()
+                asking.wait()
+                return False
             time.sleep(2.0)
         raise SystemExit(f"the cluster has no {count} nodes: see {self.work}")
 
@@ -206,7 +214,7 @@ def one(fault: str, time_: int, work: Path, reference: dict[str, str]) -> dict[s
             cluster.kill(2)
             cluster.nodes[2] = cluster.node(2, TMPDIR=str(small))
             time.sleep(15.0)
-            cluster.wait_for(3)
+            cluster.wait_for(3, cluster.nodes[2])
         out = f"s3://runs/{fault}-{time_}" if by_address else str(work / "run")
         folder = work / "cache/runs/s3/runs" / f"{fault}-{time_}" if by_address else work / "run"
         words = ["train", out, "--quiet", "--executor", "ray", "--address", f"127.0.0.1:{PORT}"]

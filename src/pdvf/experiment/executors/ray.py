@@ -34,7 +34,8 @@ UNREACHABLE = 10.0
 """Seconds without an answer from the head after which the cluster is taken to be gone."""
 OBJECTS = 80 * 2**20
 """Bytes of Ray's object store: artefacts go by the run's folder."""
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
+"""Nothing is reported to anybody, and a machine under load may take longer than half a minute to start Ray."""
 SAME_BITS = ("JAX_", "XLA_")
 """Variables with these beginnings go along to the nodes."""
 
@@ -75,7 +76,7 @@ def run(
 @contextlib.contextmanager
 def _cluster(address: str, workers: int) -> Iterator[Any]:
     """Ray, connected to a cluster or to one of its own."""
-    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    os.environ.update({name: value for name, value in SETTINGS.items() if name not in os.environ})
     try:
         import ray
     except ImportError:
