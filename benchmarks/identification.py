@@ -79,7 +79,7 @@ def report(problem: Problem, arrays: dict[str, np.ndarray], beyond: int) -> dict
     like_training = novelty[:, unseen & inside & ~far].ravel()
     row["false_alarms"] = {
         "training": float((novelty[:, ~unseen] > 1).mean()),
-        "unseen, inside": float((like_training > 1).mean()),
+        "unseen, inside": float((like_training > 1).mean()) if like_training.size else None,
     }
     if beyond:
         apart = novelty[:, far].ravel()
