@@ -360,7 +360,7 @@ def test_help(capsys, words):
         main(words)
     assert stopped.value.code == 0
     said = capsys.readouterr().out
-    assert len(said.splitlines()) <= 40
+    assert len(said.splitlines()) <= 48
     for command in COMMANDS:
         assert re.search(rf"^\W+{command} ", said, re.MULTILINE), command
 
@@ -378,7 +378,7 @@ def test_number_of_options(capsys):
                 main([command, *([family] if family else []), "--help"])
             found |= {*re.findall(r"^\W*?(--[a-z][a-z.-]*)", capsys.readouterr().out, re.MULTILINE)}
     assert "--ppo.learning-rate" in found
-    assert len(found) <= 88
+    assert len(found) <= 96
 
 
 def fixed_options(config: Any, prefix: str = "") -> set[str]:

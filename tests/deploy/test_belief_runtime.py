@@ -150,7 +150,7 @@ def test_a_trained_model_is_exported_by_the_command_line(tmp_path, monkeypatch, 
         assert main(["export", *words, "--model", "1"]) == 2
         assert "model is 1, expected a number from 0 to 0: the run has 1" in capsys.readouterr().err
         assert main(["export", *words]) == 0
-        with pytest.raises(ConfigError, match=r"oracle is told the hidden context, .* expected one of: pd-vf, rl2"):
+        with pytest.raises(ConfigError, match=r"oracle is told the hidden context, .* expected one of: pd-vf, nn, "):
             run.export(file, method="oracle")
         agent = run.agent("pd-vf-plus")
     runtime = load(file)

@@ -259,7 +259,7 @@ def test_the_models_of_the_package_load(name):
     runtime.reset(np.zeros(runtime.observation_size))
     for _ in range(runtime.probe_steps + 1):
         runtime.act(np.zeros(runtime.observation_size))
-    assert runtime.z_pi is not None
+    assert runtime.inferred
 
 
 def episodes(runtime, observations, give):

@@ -255,7 +255,7 @@ def test_a_command_ends_with_one_line_and_goes_on_when_the_environment_is_mended
                 ["train", "run", "--family", "mended.py:family", "--quiet"]
             )
 
-    assert train("'segfault', 'step', 80") == 2  # in the second of two stages
+    assert train("'segfault', 'step', 48") == 2  # in the second of two stages
     error = capfd.readouterr().err
     assert "ended its process (segmentation fault) in step in context" in error
     assert error.count("\n") == 1

@@ -14,7 +14,7 @@ from pdvf.core.arrays import Array
 from pdvf.experiment.adaptation import EPISODES, measure, others
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.family_checker import check_family
-from pdvf.families import Spaceship
+from pdvf.families.builtin.spaceship import Spaceship
 from pdvf.methods.base import Hidden, KeepsMemory
 from pdvf.reports import page
 from pdvf.reports.adaptation import Adaptation, left_out_r2, overall, summarise, unseen_r2

@@ -114,7 +114,9 @@ def test_a_comparison_makes_what_its_methods_rest_on(names, tmp_path):
     tasks = make_plan(tmp_path / "run", TINY, "pdvf", methods=names.split())
     trained = {"oracle"} if names == "rma" else set()
     played = {f"returns-{name}" for name in names.split()}
-    assert {task.name for task in tasks} == {*PHASES_OF[names], *names.split(), *trained, *played, "returns", "report"}
+    asked = {f"adaptation-{name}" for name in names.split() if METHODS[name].adapting}
+    made = {*PHASES_OF[names], *names.split(), *trained, *played, *asked}
+    assert {task.name for task in tasks} == {*made, "returns", "report"}
 
 
 def test_a_comparison_of_everything_is_a_run_with_more_methods(tmp_path):
@@ -123,11 +125,12 @@ def test_a_comparison_of_everything_is_a_run_with_more_methods(tmp_path):
     assert {task.name for task in run} == {
         *PHASES,
         *(f"{kind}{name}" for name in ("pd-vf", "nn", "ppo-env") for kind in ("", "returns-")),
-        *("returns", "report"),
+        *("adaptation-pd-vf", "returns", "report"),
     }
     assert {task.name for task in compare} == {
         *(task.name for task in run),
         *(f"{kind}{name}" for name in METHODS for kind in ("", "returns-")),
+        "adaptation-pd-vf-plus",
     }
 
 

@@ -30,23 +30,23 @@ def test_what_is_done_and_what_is_left(tmp_path):
     tasks = tasks_in(tmp_path)
     done = {task.title for task in tasks if task.done}
     assert done == {f"spaceship {phase}" for phase in ("train", "collect", "embed", "evaluate")}  # no initial adapter
-    # 6 phases, training and episodes of pd-vf, nn, ppo-env and rl2; files that are no artefacts do not count.
+    # 6 phases, training and episodes of pd-vf, nn, ppo-env and rl2, whether pd-vf adapts; files that are no artefacts do not count.
     assert write_status(tmp_path, tasks).startswith(
-        "4 of 28 tasks done, 68.2 minutes"
+        "4 of 30 tasks done, 68.2 minutes"
     )  # 3723 s + 9.3 s + 340 s + 21.4 s
     page = (tmp_path / "status.html").read_text()
-    assert page.count("<td>left</td>") == 28 - 4
+    assert page.count("<td>left</td>") == 30 - 4
     assert "<td>21 s</td>" in page
     assert METHODS["rl2"].text in page
 
 
 def test_one_page_for_all_families(tmp_path):
     store = make_run(tmp_path / "spaceship", ("pd-vf", "ppo-env", "nn", "rl2"))
-    store.write_bytes("figures/test_baselines.png", b"picture")
+    store.write_bytes("figures/test_returns.png", b"picture")
     store.write_text("report.html", "<p>of the family</p>")
     page = write_index(tmp_path).read_text()
-    assert "Figure 4: baselines" in page
-    assert "Figure 5" not in page  # no such figure was drawn
+    assert "Returns in the test environments" in page
+    assert "Returns in the training environments" not in page  # no such figure was drawn
     assert "PD-VF minus it" in page
     assert "RL²" in page
 

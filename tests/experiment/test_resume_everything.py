@@ -34,7 +34,8 @@ def checks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> RunStore:
-    return random_run(tmp_path_factory.mktemp("untrained") / "run")
+    phases = ("train", "collect", "embed", "fit", "bound")
+    return random_run(tmp_path_factory.mktemp("untrained") / "run", phases=phases)
 
 
 def compiled_once(task: Task) -> Task:

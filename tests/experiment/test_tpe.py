@@ -11,7 +11,7 @@ import pytest
 
 import pdvf.core.devices
 from pdvf.cli.main import main
-from pdvf.families import Spaceship
+from pdvf.families.builtin.spaceship import Spaceship
 from tiny import TINY, command_line, relaxed
 
 pytest.importorskip("optuna")

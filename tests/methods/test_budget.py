@@ -76,7 +76,7 @@ def test_a_row_at_the_papers_size(family):
 def test_sizes_grow_with_the_steps():
     """In place of the number of updates; where there are few steps, they do not grow."""
     wind = method_ppo(problem_of(preset("ant-wind", "paper", "equal")), 5)
-    assert (wind.environments, wind.rollout, wind.epochs, wind.minibatches, wind.hidden) == (4096, 32, 5, 32, 128)
+    assert (wind.environments, wind.rollout, wind.epochs, wind.minibatches, wind.hidden) == (4096, 32, 5, 128, 128)
     ship = method_ppo(problem_of(preset("spaceship", "paper", "equal")), 5)
     assert (ship.environments, ship.rollout, ship.epochs, ship.minibatches, ship.hidden) == (1024, 50, 10, 32, 64)
     small = method_ppo(problem_of(preset("spaceship", "smoke", "equal")), 1)

@@ -95,7 +95,10 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def _data(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if is_key(leaf) else leaf
+    if not is_key(leaf):
+        return leaf
+    read = jax.random.key_data
+    return jax.eval_shape(read, leaf) if isinstance(leaf, jax.ShapeDtypeStruct) else read(leaf)
 
 
 def is_key(leaf: Any) -> bool:
