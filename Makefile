@@ -23,14 +23,7 @@ help:
 .venv/.installed-dev: .venv/.installed
 	$(BIN)/python -m pip install $(PIP) --editable '.[dev]'
 	@touch $@
-.venv/.installed-docs: .venv/.installed-docs
-	$(BIN)/mkdocs build --strict  # a quiet build would not count its warnings
-	$(BIN)/python tools/check_site.py build/site
-
-docs-serve: .venv/.installed-docs
-	$(BIN)/mkdocs serve
-
-bench: .venv/.installed
+.venv/.installed-bench: .venv/.installed
 	$(BIN)/python -m pip install $(PIP) torch==2.13.0
 	$(BIN)/python -m pip install $(PIP) --editable '.[bench]'
 	@touch $@
@@ -56,6 +49,13 @@ check: .venv/.installed-dev
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+docs: .venv/.installed-docs
+	$(BIN)/mkdocs build --strict  # a quiet build would not count its warnings
+	$(BIN)/python tools/check_site.py build/site
+
+docs-serve: .venv/.installed-docs
+	$(BIN)/mkdocs serve
 
 bench: .venv/.installed-bench
 	$(BIN)/python benchmarks/bench.py

@@ -30,7 +30,7 @@ def test_what_is_done_and_what_is_left(tmp_path):
     tasks = tasks_in(tmp_path)
     done = {task.title for task in tasks if task.done}
     assert done == {f"spaceship {phase}" for phase in ("train", "collect", "embed", "evaluate")}  # no initial adapter
-    # 6 phases, training and episodes of pd-vf, nn, ppo-env and rl2, whether pd-vf adapts; files that are no artefacts do not count.
+    # 6 phases; training and episodes of pd-vf, nn, ppo-env and rl2; whether pd-vf adapts. Other files do not count.
     assert write_status(tmp_path, tasks).startswith(
         "4 of 30 tasks done, 68.2 minutes"
     )  # 3723 s + 9.3 s + 340 s + 21.4 s

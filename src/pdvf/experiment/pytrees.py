@@ -78,7 +78,9 @@ def _restore(name: str, leaf: Any, array: np.ndarray) -> jax.Array:
         expected = f"{stored.dtype}{list(stored.shape)}"
         raise RunError(f"array {name!r} is {array.dtype}{list(array.shape)}, expected {expected}")
     if is_key(leaf):
-        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+        implementations: list[Any] = []
+        jax.eval_shape(lambda key: implementations.append(jax.random.key_impl(key)), leaf)
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=implementations[0])
     return jnp.asarray(array)
 
 
