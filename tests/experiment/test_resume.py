@@ -28,6 +28,7 @@ ARTEFACTS = {
     "adapter",
     "initial_adapter",
     "evaluation",
+    "adaptation-pd-vf",
     *(f"{kind}-{method}" for kind in ("agent", "returns") for method in ("pd-vf", "nn", "ppo-env")),
 }
 

@@ -619,7 +619,7 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 
 def campaign(seconds: float, seed: int, base: Path | None = None) -> dict[str, dict[str, Any]]:
-    """Mutates for so long, and counts what came of it by class."""
+    """Mutates for so long, each class once at least, and counts what came of it by class."""
     base = base or make_base()
     found = {name: {"tried": 0, "refused": 0, "acted": 0, "failed": 0, "examples": []} for name in CLASSES}
     plane, embedded.plane = embedded.plane, lambda points: np.asarray(points)[:, :2]  # t-SNE takes seconds
@@ -629,7 +629,7 @@ def campaign(seconds: float, seed: int, base: Path | None = None) -> dict[str, d
             session = Session(base, Path(work))
             session.exercise(random.Random(0))  # compiles and caches: the run itself has to be sound
             end, i = time.monotonic() + seconds, 0
-            while time.monotonic() < end:
+            while time.monotonic() < end or i < len(CLASSES):
                 name = list(CLASSES)[i % len(CLASSES)]
                 outcome, example = _once(session, name, random.Random(f"{seed} {i}"))
                 counted = found[name]
