@@ -118,26 +118,47 @@ def means(folders: Sequence[str]) -> str:
 
 def equal(family: str) -> str:
     """Methods with equal budgets, the best first; PD-VF and what plays its policies cost as much in both."""
-    shown = {method: (line, steps) for method, line, steps in (*_trained(family), *_resting_on_policies(family))}
-    scale, rows = scale_of({method: line for method, (line, _) in shown.items()}), []
-    for method, (line, steps) in sorted(shown.items(), key=lambda item: -float(item[1][0]["mean"])):
-        rows.append([look(method).label, f"{steps / 1e6:.0f} million", estimate(line, "mean", scale)])
-    return grid(["", "environment steps", "test"], rows)
+    rows = [*_kept_means(family)] or [*_trained(family), *_resting_on_policies(family)]
+    rows.sort(key=lambda row: -float(row[2]["mean"]))
+    scale = scale_of({row[0]: row[2] for row in rows})
+    head = ["", "environment steps", "test", "training"]
+    return grid(
+        head,
+        [
+            [look(name).label, f"{steps / 1e6:.0f} million", estimate(test, "mean", scale), text(train, scale)]
+            for name, steps, test, train in rows
+        ],
+    )
 
 
-def _trained(family: str) -> Iterable[tuple[str, dict[str, str], float]]:
+Row = tuple[str, float, dict[str, str], float]
+"""A method, its environment steps, its line of a summary for the test environments, and its return in training."""
+
+
+def _kept_means(family: str) -> Iterable[Row]:
+    """Of a run of which only FAMILY/equal/means.csv was kept."""
+    if (RESULTS / family / "equal" / "means.csv").is_file():
+        for line in read(f"{family}/equal/means.csv"):
+            mean = dict.fromkeys(("mean", "mean_low", "mean_high"), line["test"])
+            yield line["method"], float(line["environment steps"]), mean, float(line["training"])
+
+
+def _trained(family: str) -> Iterable[Row]:
     """Methods of FAMILY/equal with the steps of their stages."""
-    steps = manifest(f"{family}/equal")["steps"]
-    return ((method, line, steps[method]) for method, line in honest(f"{family}/equal").items())
+    steps, train = manifest(f"{family}/equal")["steps"], honest(f"{family}/equal", "train")
+    for method, line in honest(f"{family}/equal").items():
+        yield method, steps[method], line, float(train[method]["mean"])
 
 
-def _resting_on_policies(family: str) -> Iterable[tuple[str, dict[str, str], float]]:
+def _resting_on_policies(family: str) -> Iterable[Row]:
     """Methods of FAMILY/paper that play the policies of phase 1, or were trained where they are tested."""
     config, found = load(f"{family}/paper/config.json"), honest(f"{family}/paper")
+    known = honest(f"{family}/paper", "train")
     whole, train = (config["environment"][name] for name in ("environments", "train_environments"))
     policy = config["policy_seeds"] * config["ppo"]["steps"]
     counts = {"pd-vf": train, "nn": train, "best-single": train, "ppo-env": whole - train}
-    return ((method, found[method], count * policy) for method, count in counts.items())
+    for method, count in counts.items():
+        yield method, count * policy, found[method], float(known[method]["mean"])
 
 
 def manifest(folder: str) -> dict[str, Any]:
