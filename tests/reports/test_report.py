@@ -48,7 +48,7 @@ def store(tmp_path) -> RunStore:
 def no_tsne(monkeypatch) -> None:
     """For tests of something else: t-SNE and films are what takes time."""
     monkeypatch.setattr("pdvf.reports.embedded.plane", lambda points: np.asarray(points)[:, :2])
-    monkeypatch.setattr("pdvf.reports.films.watch", lambda store, run: [])
+    monkeypatch.setattr("pdvf.reports.films.film_episodes", lambda store, run: [])
 
 
 def page(store: RunStore) -> str:

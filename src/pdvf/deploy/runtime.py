@@ -18,6 +18,7 @@ from __future__ import annotations
 import abc
 import importlib
 import os
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -142,11 +143,22 @@ class Adapter(abc.ABC):
         return markdown(self.about)
 
     @property
-    @abc.abstractmethod
     def out_of_distribution(self) -> float:
-        """How unlike training the dynamics of this episode are: about 1 and less is familiar. NaN while unknown."""
+        """How unlike training the dynamics of this episode are: about 1 and less is familiar. NaN while unknown.
+
+        It stays NaN where nothing in the file says which dynamics were seen in training.
+        """
+        return float("nan")
 
     # ----------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _actor(self) -> Network:
+        return Network(self._weights, "actor.layers", np.tanh)
+
+    def _policy(self, seen: np.ndarray) -> np.ndarray:
+        """The scaled action [a] of the file's policy, where it has one, for all that it sees."""
+        return clip(self._actor(scale(self._weights, "actor.observation", seen)), -ONE, ONE)
 
     @abc.abstractmethod
     def _knows(self) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def make_sweep(
     for name, values in found.items():
         if not values:
             known = ", ".join(APPENDIX_C)
-            raise ConfigError(f"option {name} has no values, expected some after its name, or one of appendix C: {known}")
+            raise ConfigError(f"option {name} has no values, expected some, or an option of appendix C: {known}")
     if method not in METHODS or method == "ppo-env":
         expected = ", ".join(name for name in METHODS if name != "ppo-env")
         raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {expected}")
