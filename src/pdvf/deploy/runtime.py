@@ -67,11 +67,19 @@ class Adapter(abc.ABC):
         action: int = 0,
         hold_last_action: bool = False,
     ) -> Adapter:
-        """Reads and checks what `pdvf export` wrote: a file that is damaged or altered raises AdapterError.
+        """Reads and checks what `pdvf export` wrote.
 
-        So does one for another family or for other dimensions, where given. With `hold_last_action` an observation
-        that is not finite, a sensor that has dropped out, makes `act` repeat its last action (at the start of an
-        episode the middle between the bounds); no transition with such an observation is used to infer the dynamics.
+        Args:
+            file: a path.
+            family: name of the family that it has to be for, if that is to be checked.
+            observation: numbers of an observation that it has to be for; 0 for any.
+            action: numbers of an action that it has to be for; 0 for any.
+            hold_last_action: whether an observation that is not finite, a sensor that has dropped out, makes `act`
+                repeat its last action (at the start of an episode the middle between the bounds); no transition with
+                such an observation is used to infer the dynamics.
+
+        Raises:
+            AdapterError: the file is damaged, altered, or for something else.
         """
         about, weights = read(file)
         for name, wanted in (("family", family), ("observation", observation), ("action", action)):
