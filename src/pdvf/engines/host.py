@@ -1,7 +1,7 @@
 """Environments of Gymnasium, stepped in Python on the host: for families of the user's own.
 
 Such an environment keeps its state to itself, so a state here says how to get there: the start of the episode and the
-actions since. A pool of worker processes (pdvf/env_pool.py) keeps the environments of episodes under way at hand, under
+actions since. A pool of worker processes (`families/env_pool.py`) keeps those of episodes under way at hand, under
 a fingerprint of their history, and plays a history again from its start where none is. So the step is a function of its
 arguments, as it must be: an episode can be continued in two ways, and a run that was stopped goes on to the same
 numbers, if environments do the same after the same seed and actions (`pdvf check-family` looks).
