@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,14 @@ from pdvf.cli.main import main
 from pdvf.config import from_dict, to_dict
 from pdvf.config.presets import preset
 from pdvf.core.validation import ConfigError
+from pdvf.deploy.pretrained import environment_of
 from pdvf.engines import make_engine
 from pdvf.experiment.family_checker import check_family, simulated_steps
-from pdvf.families import GymFamily
+from pdvf.families import GymFamily, Split
 from pdvf.families.env_pool import UserEnvError
 from push import Dictionary, Discrete, Draws, EndsAtOnce, Grows, Ignores, NotANumber, Push, Raises, Tells, Unseeded
 from tiny import TINY, relaxed
+from toy import Force
 
 
 def make(environment=Push, train=(-1.0, 0.5, 1.0), test=(0.0,), horizon=30, probe_steps=2, **more) -> GymFamily:
@@ -142,6 +144,14 @@ def test_a_target_that_is_no_family_is_one_line(target, message, capsys):
     assert error.count("\n") == 1
 
 
+def test_environments_get_the_numbers_that_the_user_gave():
+    family = make(test=(1 / 3,))
+    context = family.test(0).contexts[0]
+    assert float(context[0]) != 1 / 3
+    assert family.named(context) == {"force": 1 / 3}
+    assert environment_of(family, 4, context).unwrapped.force == 1 / 3  # pyright: ignore[reportAttributeAccessIssue]
+
+
 # What is wrong with a family
 
 
@@ -178,6 +188,23 @@ def test_contexts_of_training_and_test_may_not_overlap():
 def test_one_training_context_is_no_family():
     with pytest.raises(ConfigError, match="expected at least two contexts"):
         make(train=(0.5,))
+
+
+@dataclass(frozen=True)
+class OneForce(Force):
+    """A family of the user's own that says itself which contexts it has."""
+
+    def train(self, seed):
+        return Split((1,), np.ones((1, 1), np.float32))
+
+
+def test_one_training_context_does_not_pass_the_check():
+    first = check_family(OneForce())[0]
+    assert (first.what, first.good, first.words) == (
+        "contexts",
+        False,
+        "1 for training, 2 for testing, expected two for training",
+    )
 
 
 def test_contexts_need_the_same_names():

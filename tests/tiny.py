@@ -79,9 +79,11 @@ TINY = Config(
 
 
 def command_line(config: Config) -> list[str]:
-    """The options that make the preset `smoke` this configuration."""
+    """The options that make the preset `smoke` this configuration; those of `TINY` that are `Fixed` are in a file."""
+    file = Path(__file__).with_name("tiny.json")
     smoke, wanted = flat(to_dict(preset(config.family, "smoke"))), flat(to_dict(config))
-    words = ["--preset", "smoke"]
+    smoke |= json.loads(file.read_text())
+    words = ["--preset", "smoke", "--config", str(file)]
     for name, value in wanted.items():
         if value != smoke[name]:
             words += [f"--{name.replace('_', '-')}", json.dumps(value)]

@@ -88,6 +88,9 @@ def open_run(folder: str | Path, family: Any = None, on_stage: Listener | Sequen
         folder: the run's folder.
         family: needed for a family of your own, since opening such a run imports its code: the target or the object.
         on_stage: as for `train`.
+
+    Returns:
+        The run, with all that is there.
     """
     use_all_cores(recorded_cores(Path(folder)))
     named = family if family is None or isinstance(family, str) else loading.give(family)
@@ -100,8 +103,16 @@ def load(file: str | Path, **options: Any) -> Adapter:
     It acts as PD-VF or as PD-VF-plus, whichever the file holds.
 
     Args:
-        file: a path, or "spaceship", "swimmer", "ant-wind" or another name that `pdvf list` shows.
+        file: a path, or the name of a model that comes with the package, such as "ant-wind".
         options: as for `Adapter.load`.
+
+    Returns:
+        An adapter: `reset(observation)` at the start of an episode, then `act(observation)` at every step.
+
+    Examples:
+        >>> adapter = pdvf.load("ant-wind")
+        >>> adapter.reset(observation)  # [27]
+        >>> action = adapter.act(observation)  # [8]
     """
     return Adapter.load(find(str(file)), **options)
 
@@ -135,7 +146,14 @@ class Run:
         return self.execute(("evaluate", TABLE)).returns()
 
     def compare(self, *methods: str) -> dict[str, float]:
-        """Trains and plays methods (`pdvf list` names them; all for none); mean test return of every method so far."""
+        """Trains and plays methods beside PD-VF, and what they rest on.
+
+        Args:
+            methods: names that `pdvf list` shows, or Python files with one; all for none.
+
+        Returns:
+            Mean test return of every method that has played so far.
+        """
         return self.execute((*phases_for(find_methods(methods)), TABLE), methods).returns()
 
     def returns(self) -> dict[str, float]:
@@ -149,7 +167,7 @@ class Run:
         return self.folder / "report.html"
 
     def model(self, number: int = 0) -> Model:
-        """One of the run's trained PD-VF models, in JAX."""
+        """One of the run's trained PD-VF models (its number from 0), in JAX."""
         return self._one_of("adapter", number, f"`pdvf fit {self.folder}`")
 
     def agent(self, method: str = "pd-vf", number: int = 0) -> Any:
@@ -200,6 +218,11 @@ class Run:
         return path
 
     def adapter(self, model: int = 0, method: str = "pd-vf") -> Adapter:
-        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step."""
+        """One of the models, ready to act: `reset` at the start of an episode, then `act` at every step.
+
+        Args:
+            model: which of the method's models, from 0.
+            method: as for `export`, where the model leaves as a file for NumPy.
+        """
         with tempfile.TemporaryDirectory() as folder:
             return Adapter.load(self.export(Path(folder) / "model.pdvf", model, method))

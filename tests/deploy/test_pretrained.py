@@ -100,5 +100,6 @@ def test_intervals_are_of_the_mean_over_episodes():
     assert interval([first]) == f"[{2 - 12.7062:.4g}, {2 + 12.7062:.4g}]"
     assert interval([first, second]) == f"[{4 - 4.30265 * 0.5**0.5:.4g}, {4 + 4.30265 * 0.5**0.5:.4g}]"
     assert table("toy", [first, second]).splitlines()[-1].split() == ["mean", "4", "[0.9576,", "7.042]", "2"]
+    assert interval([first._replace(returns=np.full(3, 0.1))]) == "-"  # it would have no width
     unknown = first._replace(measured=None, returns=np.array([1.0]))
     assert table("toy", [unknown]).splitlines()[-1].split() == ["mean", "1", "-"]

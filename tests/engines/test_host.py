@@ -243,6 +243,28 @@ def test_a_fault_passes_through_jax_as_one_line(caplog, capfd):
     assert "pure_callback" not in caplog.text + capfd.readouterr().err
 
 
+def test_a_fault_is_not_told_again_when_the_process_ends():
+    program = f"""
+        import sys
+        sys.path.append({str(CAMPAIGN)!r})
+        import environments, jax, jax.numpy as jnp
+        from pdvf.core.devices import shard_over_devices, use_all_cores
+        from pdvf.engines import make_engine
+        use_all_cores(2)
+        family = environments.family("string", "step")
+        engine, contexts = make_engine(family), jnp.asarray(family.train(0).contexts)
+        def step(_, contexts):
+            states, _ = engine.reset(jax.random.split(jax.random.key(0), contexts.shape[0]), contexts)
+            return engine.step(contexts, states, jnp.zeros((contexts.shape[0], 1)))[1].reward
+        try:
+            jax.block_until_ready(shard_over_devices(step)((), contexts))
+        except Exception:
+            print("raised", len(jax.devices()))
+        """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("raised 2\n", "")
+
+
 def test_a_command_ends_with_one_line_and_goes_on_when_the_environment_is_mended(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     words = [word for name, value in environments.OPTIONS.items() for word in (f"--{name}", value)]

@@ -57,7 +57,7 @@ def test_parts_take_their_part_and_a_start(tmp_path):
 
 def test_the_command(tmp_path, capsys):
     words = ["plan", "spaceship", "--preset", "smoke", "--shards", "2", "--out", str(tmp_path / "none")]
-    assert main([*words, "--methods", "ppo-all", "--executor", "ray", "--nodes", "8"]) == 0
+    assert main([*words, "--methods", "ppo-all", "--nodes", "8"]) == 0
     said = capsys.readouterr().out
     assert "train-part-2" in said
     assert "tasks on 8 nodes with 1 GPUs each; --like RUN" in said

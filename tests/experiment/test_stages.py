@@ -16,7 +16,7 @@ import pytest
 
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import EVENTS, Event, Follower, write_event
-from pdvf.experiment.progress import Live, Plain, duration, ignore, make_progress
+from pdvf.experiment.progress import Lines, Live, duration, ignore, make_progress
 from pdvf.experiment.stages import run_phase
 from pdvf.experiment.store import RunStore
 
@@ -274,7 +274,7 @@ def test_history_and_seconds_survive_a_resume(tmp_path):
 
 def test_plain_lines():
     stream = io.StringIO()
-    progress = Plain(stream)
+    progress = Lines(stream)
     progress(Event(0.0, "run", "ppo", "start", 2, 8))
     progress(Event(0.0, "run", "ppo", "stage", 4, 8, 100.0))
     progress(Event(0.0, "run", "ppo", "stage", 5, 8, 100.0, {"steps_per_second": 1234567.0}))
@@ -318,7 +318,7 @@ def test_live_bar_gives_the_cursor_back():
 def test_choice_of_progress(monkeypatch):
     assert make_progress(quiet=True) is ignore
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(make_progress(quiet=False), Plain)
+    assert isinstance(make_progress(quiet=False), Lines)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert isinstance(make_progress(quiet=False), Live)
 
@@ -375,7 +375,7 @@ def child(folder: str, kill_at: int) -> None:
         replace(source, target)
 
     os.replace = counted
-    run(RunStore.open(folder), Toy(pause=0.0 if kill_at else 1.0), Plain(sys.stdout))
+    run(RunStore.open(folder), Toy(pause=0.0 if kill_at else 1.0), Lines(sys.stdout))
 
 
 if __name__ == "__main__":

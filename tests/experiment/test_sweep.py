@@ -15,11 +15,11 @@ from pdvf.config import ConfigError
 from pdvf.config.presets import preset
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import to_json
-from pdvf.experiment.sweep import APPENDIX_C, HeldOut, _claim, make_sweep, with_options
+from pdvf.experiment.sweep import APPENDIX_C, HeldOut, claim, make_sweep, with_options
 from pdvf.families.builtin.spaceship import Spaceship
 from tiny import TINY, command_line, relaxed
 
-SMALL = make_sweep(TINY, {"ppo.learning_rate": ["1e-4"]}, [], "pd-vf", [2])
+SMALL = make_sweep(TINY, {"ppo.learning_rate": ["1e-4"]}, "pd-vf", [2])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,7 +96,7 @@ def test_search_of_the_method_shares_phases(tmp_path, capsys):
 
 
 def test_dry_run_only_counts(tmp_path, capsys):
-    assert sweep(tmp_path / "s", "--grid", "ppo.learning_rate", "value.batch", "--dry-run") == 0
+    assert sweep(tmp_path / "s", "--option", "ppo.learning_rate", "--option", "value.batch", "--dry-run") == 0
     said = capsys.readouterr().out
     # 4 x 3 combinations; PPO differs in 4 of them; 2 environments, 1 seed, 64 steps each time.
     assert "12 trials of pd-vf; train 4 times; collect 4 times; embed 4 times; fit 12 times; 512 environment" in said
@@ -127,13 +127,12 @@ def test_grids_of_the_appendix_are_options():
         ({"options": {"ppo.steps": ["many"]}}, "ppo.steps is 'many', expected a whole number"),
         ({"options": {"ppo.steps": []}}, "option ppo.steps has no values"),
         ({}, "nothing to search"),
-        ({"grids": ["ppo.clip"]}, "unknown grid 'ppo.clip'"),
         ({"options": {"seed": ["1"]}, "method": "ppo-env"}, "method 'ppo-env' cannot be searched for"),
         ({"options": {"seed": ["1"]}, "held_out": [16]}, "held-out environments 16, expected some but not all"),
     ],
 )
 def test_what_cannot_be_searched(arguments, message):
-    given = {"options": {}, "grids": [], "method": "pd-vf", "held_out": []} | arguments
+    given = {"options": {}, "method": "pd-vf", "held_out": []} | arguments
     with pytest.raises(ConfigError) as error:
         make_sweep(preset("spaceship", "quick"), **given)
     assert message in str(error.value)
@@ -170,10 +169,10 @@ def test_trials_are_not_written_through_links(tmp_path):
 
 def test_a_sweep_that_was_killed_while_it_wrote_its_first_file(tmp_path):
     (tmp_path / "sweep.json.tmp").write_text("{")
-    _claim(tmp_path, {"method": "pd-vf"})
+    claim(tmp_path, {"method": "pd-vf"})
     assert (tmp_path / "sweep.json").is_file()
     assert not (tmp_path / "sweep.json.tmp").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with pytest.raises(RunError, match="is not the folder of a sweep"):
-        _claim(tmp_path / "other", {"method": "pd-vf"})
+        claim(tmp_path / "other", {"method": "pd-vf"})

@@ -83,6 +83,7 @@ def test_below_the_median_a_trial_is_given_up(tmp_path, monkeypatch):
         (("--sampler", "tpe", "--range", "ppo.stepz", "1", "2"), "expected an option that is a number"),
         (("--sampler", "tpe", "--range", "ppo.hidden", "1.5", "2"), "expected two ints, low first"),
         (("--sampler", "tpe", "--range", "ppo.hidden", "-4", "2"), "hidden is -4"),
+        ((*WORDS, "--workers", "2"), "one trial after the other"),
         ((*WORDS, "--trials", "0"), "--trials is 0, expected at least 1"),
         (("--range", "ppo.hidden", "8", "16"), "--range is for --sampler tpe"),
     ],

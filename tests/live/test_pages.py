@@ -18,7 +18,7 @@ from pdvf.cli.main import main
 from pdvf.core.validation import ConfigError
 from pdvf.live import charts, film
 from pdvf.live.gate import COOKIE, Gate
-from pdvf.live.watch import Watched
+from pdvf.live.watch import RunPage
 
 # The door
 
@@ -83,7 +83,7 @@ def test_elsewhere_a_token_is_asked_for_and_kept_in_a_cookie(inner):
 @pytest.mark.parametrize("head", [b"", b"nonsense", b"GET / HTTP/1.1 more words", b"\xff\xfe / x", b"GET /"])
 def test_what_is_no_request_is_answered(inner, head):
     gate = Gate("127.0.0.1", 0, inner)
-    verdict = gate.judge(head + b"\r\n\r\n")
+    verdict = gate.answer_to(head + b"\r\n\r\n")
     assert not verdict.through
     assert verdict.answer.startswith(b"HTTP/1.1 4")
     gate.close()
@@ -166,7 +166,7 @@ def event(task: str, kind: str, stage: int = 0, stages: int = 0, **more) -> str:
 
 
 def test_a_run_is_watched_as_its_events_come(tmp_path):
-    watched = Watched(tmp_path)
+    watched = RunPage(tmp_path)
     assert "nothing has happened yet" in watched.page()
     file = tmp_path / "events.jsonl"
     file.write_text(
@@ -201,7 +201,7 @@ def test_a_strangers_events_are_words_and_numbers_and_no_more(tmp_path):
         + event("x", "fail", error=nasty)
         + "no event\n{}\n[[[\n"
     )
-    page = Watched(tmp_path).page()
+    page = RunPage(tmp_path).page()
     assert nasty not in page
     assert "&lt;script&gt;" in page
     assert "<polyline" not in page

@@ -79,11 +79,6 @@ def gather(tasks: BeliefTasks, actor: Any, streams: int, key: Array) -> Rows:
     return jax.lax.scan(step, carry, jax.random.split(play_key, family.horizon))[1]
 
 
-def steps_of(rows: Rows, paired: bool) -> int:
-    """Environment steps that were spent on rows."""
-    return rows.first.size * (2 if paired else 1)
-
-
 def fit(model: DynamicsModel, rows: Rows, paired: bool, updates: int, batch: int, rate: float, key: Array):
     """The model after some gradient steps on streams that are not held out, and the mean loss."""
     kept = jax.tree.map(lambda x: _flat(x[:, _held_out(rows) :]), rows)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdvf.cli.run import Run
+from pdvf.cli.run import OnFamily
 from pdvf.cli.shared import make_plan
 
 
 @dataclass(frozen=True)
-class Init(Run):
+class Init(OnFamily):
     """Only writes the configuration of a run."""
 
     def main(self, said: str) -> int:

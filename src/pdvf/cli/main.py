@@ -5,7 +5,7 @@
     pdvf run mine.py:family --out RUN       the same for your family; given again, it goes on where it was stopped
     pdvf export RUN model.pdvf              one file that adapts with NumPy alone, for a robot
 
-`pdvf COMMAND --help` explains a command; `pdvf run spaceship --help` lists every option; `pdvf --version`.
+`pdvf COMMAND --help` explains a command; `pdvf run spaceship --help` lists options; `pdvf --version`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pdvf.cli.list import List
 from pdvf.cli.plan import Plan
 from pdvf.cli.play import Play
 from pdvf.cli.reproduce import Reproduce
-from pdvf.cli.run import Run
+from pdvf.cli.run import OnFamily, Run
 from pdvf.cli.shared import Command
 from pdvf.cli.sweep import Sweep
 from pdvf.cli.watch import Watch
@@ -110,7 +110,7 @@ def parse(first: First, arguments: Sequence[str]) -> Command:
     kinds: list[Any] = []
     for known, kind in COMMANDS.items():
         default: Any = tyro.MISSING_NONPROP
-        if known == name and target and issubclass(kind, Run):
+        if known == name and target and issubclass(kind, OnFamily):
             config = kind.defaults(target, first.preset, first.budget, first.family)
             if first.config is not None:
                 from pdvf.experiment.config_file import with_file

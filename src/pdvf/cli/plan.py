@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdvf.cli.compare import Compare
+from pdvf.cli.run import OnFamily
 from pdvf.core.validation import ConfigError
 
 START = 20.0
@@ -13,9 +13,11 @@ START = 20.0
 
 
 @dataclass(frozen=True)
-class Plan(Compare):
+class Plan(OnFamily):
     """Says what `pdvf compare` would do: tasks, environment steps, memory, and time on so many nodes."""
 
+    methods: tuple[str, ...] = ()
+    """Methods, as for `pdvf compare`."""
     nodes: int = 1
     """Nodes of the cluster."""
     gpus: int = 1

@@ -12,22 +12,20 @@ from pdvf.cli.shared import SERIAL, Executed, execute, make_plan
 
 
 @dataclass(frozen=True)
-class Run:
-    """Trains on a family, plays in unseen environments, reports."""
+class OnFamily:
+    """A command on a family and the options of a run."""
 
     family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY")]
     """A family that `pdvf list` names, such as spaceship, or your own as file.py:object or package.module:object.
-    With --help after it every option is listed."""
+    With --help after it its options are listed."""
     config: Annotated[Any, tyro.conf.arg(name="")] = None
     out: Path = Path("runs/latest")
     """Folder, made if it is not there; the same command on the same folder goes on where it stopped."""
     preset: str = "quick"
     """Where the defaults of all other options come from: smoke, quick, paper or best."""
     file: Annotated[Path | None, tyro.conf.arg(name="config")] = None
-    """Options from a .yaml or .json file, such as a run's config.json; those on the command line win."""
-    quiet: bool = False
-    """Show no progress."""
-    execution: Executed = SERIAL
+    """Options from a .yaml or .json file, such as a run's config.json, which has all of them, also those that are not
+    listed here; those on the command line win."""
 
     @staticmethod
     def defaults(target: str, preset: str, budget: str, family: str | None) -> Any:
@@ -36,6 +34,15 @@ class Run:
         from pdvf.config.presets import preset as make_preset
 
         return make_preset(target, preset, budget)
+
+
+@dataclass(frozen=True)
+class Run(OnFamily):
+    """Trains on a family, plays in unseen environments, reports."""
+
+    quiet: bool = False
+    """Show no progress."""
+    execution: Executed = SERIAL
 
     def main(self, said: str) -> int:
         """All phases and the report."""

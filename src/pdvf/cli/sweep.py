@@ -19,9 +19,8 @@ class Sweep(Run):
     family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY|RUN")]
     """A family, or the folder of a run whose configuration is to be searched around."""
     option: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """A name and values, such as `--option ppo.learning_rate 1e-4 3e-4`; every combination is tried."""
-    grid: tuple[str, ...] = ()
-    """Options to search over the values of the paper's appendix C, such as ppo.learning_rate."""
+    """A name and values, such as `--option ppo.learning_rate 1e-4 3e-4`, or a name alone for the values of the paper's
+    appendix C; every combination is tried."""
     method: str = "pd-vf"
     """The method that is trained and judged."""
     held_out: tuple[int, ...] = ()
@@ -59,10 +58,12 @@ class Sweep(Run):
 
         require_here(self.out, "a sweep")
         if not all(self.option):
-            raise ConfigError("--option needs a name and values, for example --option ppo.learning_rate 1e-4 3e-4")
+            raise ConfigError("--option needs a name, for example --option ppo.learning_rate 1e-4 3e-4")
         options = {name: list(values) for name, *values in self.option}
-        sweep = make_sweep(self.config, options, self.grid, self.method, self.held_out, bool(self.range))
+        sweep = make_sweep(self.config, options, self.method, self.held_out, bool(self.range))
         if self.sampler == "tpe":
+            if self.execution.side_by_side:
+                raise ConfigError("--sampler tpe makes one trial after the other, expected no --workers or --executor")
             from pdvf.experiment.tpe import make_search
 
             search = make_search(sweep, self.range, self.trials)

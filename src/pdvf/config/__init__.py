@@ -130,7 +130,7 @@ def with_options(base: Config, options: Mapping[str, Any]) -> Config:
         for group in groups:
             place = place.get(group) if isinstance(place, dict) else None
         if not isinstance(place, dict) or last not in place or isinstance(place[last], dict):
-            raise ConfigError(f"unknown option {name!r}: `pdvf run {base.family} --help` lists every option")
+            raise ConfigError(f"unknown option {name!r}: expected one of those in a run's config.json")
         place[last] = value
     return from_dict(data)
 

@@ -1,4 +1,7 @@
-"""Options of the phases and of the methods, checked when they are made; the defaults are the paper's."""
+"""Options of the phases and of the methods, checked when they are made; the defaults are the paper's.
+
+Those that are `Fixed` are not on the command line: they come from a preset, or from a file (`--config`).
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ class PolicyAutoencoderOptions(AutoencoderOptions):
 
     noise: Fixed[float] = 0.1
     """Standard deviation of noise on each component of the embedding while the decoder learns."""
-    set_size: int = 50
+    set_size: Fixed[int] = 50
     """Most state-action pairs of an episode that the encoder reads (a random subset when there are more)."""
 
     def __post_init__(self) -> None:
@@ -153,21 +156,21 @@ class ValueOptions:
     """Pairs of policy and environment in a gradient step."""
     learning_rate: float = 5e-3
     """Adam's largest step size."""
-    interpolations: int = 4500
+    interpolations: Fixed[int] = 4500
     """Extra policy embeddings between those of two training policies, scored before training."""
-    uniform: int = 1500
+    uniform: Fixed[int] = 1500
     """Extra policy embeddings drawn uniformly from the sphere, scored before training."""
-    probes: int = 16
+    probes: Fixed[int] = 16
     """Optimal embeddings played for each training environment in a stage, each from a noisy probe of its own."""
     jitter: Fixed[float] = 0.1
     """Half of them are moved by noise of up to this standard deviation, to learn what lies around them."""
     own_environment: Fixed[float] = 0.75
     """Share of aggregated data that is drawn from the environment an embedding is optimal for."""
-    own_range: bool = False
+    own_range: Fixed[bool] = False
     """Scale returns to [0, 1] within each training environment, instead of over all of them together."""
-    power: float = 1.0
+    power: Fixed[float] = 1.0
     """Returns, scaled to [0, 1], are raised to this power for W: above 1 it tells good policies apart better."""
-    high_return: float = 0.9
+    high_return: Fixed[float] = 0.9
     """Scaled returns above this are fitted from both sides ..."""
     underestimation: Fixed[float] = 0.05
     """... below it, an underestimate weighs only this much: only an overestimate can mislead the choice."""
@@ -177,9 +180,9 @@ class ValueOptions:
     """Share of A(s0, z_d) that is taken from A in the training environments near z_d when a policy is chosen."""
     anchor_width: Fixed[float] = 0.3
     """How near: the standard deviation of their weights around z_d."""
-    decoder_rounds: int = 5
+    decoder_rounds: Fixed[int] = 5
     """Rounds of aggregation for the policy decoder."""
-    decoder_epochs: int = 200
+    decoder_epochs: Fixed[int] = 200
     """Passes over the data in each of those rounds."""
 
     def __post_init__(self) -> None:
@@ -221,23 +224,23 @@ class BaselineOptions:
     """Width of the two hidden layers of actor and critic; 0 for that of `ppo.hidden`."""
     clusters: int = 5
     """K of Kmeans."""
-    meta_batch: int = 20
+    meta_batch: Fixed[int] = 20
     """MAML: environments whose episodes are played at once."""
-    meta_batches: int = 10
+    meta_batches: Fixed[int] = 10
     """MAML: minibatches of one pass over them."""
     meta_step: Fixed[float] = 0.1
     """MAML: size of the gradient step at test time before training; it is learned, one for each unit."""
-    recurrent_environments: int = 64
+    recurrent_environments: Fixed[int] = 64
     """RL2: episodes played at once; few and long sequences would leave most of a machine idle."""
-    recurrent_rollout: int = 64
+    recurrent_rollout: Fixed[int] = 64
     """RL2: steps of each between two updates, through which gradients flow back."""
-    recurrent_minibatches: int = 4
+    recurrent_minibatches: Fixed[int] = 4
     """RL2: minibatches of one pass, each of whole sequences."""
     history: Fixed[int] = 16
     """RMA: most recent transitions from which the context is estimated."""
     estimation_rounds: Fixed[int] = 3
     """RMA: rounds of playing and regression; the first is played with the true context, the others with estimates."""
-    estimation_updates: int = 2000
+    estimation_updates: Fixed[int] = 2000
     """RMA: gradient steps of the regression in each round."""
 
     def __post_init__(self) -> None:

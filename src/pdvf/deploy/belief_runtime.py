@@ -21,7 +21,6 @@ class BeliefAdapter(Adapter):
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         super().__init__(weights, about, hold_last_action)
         self._code: int = about["sizes"]["code"]
-        self._actor = Network(weights, "actor.layers", np.tanh)
         self._model = Network(weights | _last_layer(weights, self.observation_size), "model.layers", _silu)
         self._temperature = float(weights["model.temperature"])
         self._farthest, self._outlier = np.float32(about["farthest_input"]), np.float32(about["outlier"])
@@ -67,7 +66,7 @@ class BeliefAdapter(Adapter):
         if previous is not None:
             self._update(*previous, s)
         self._seen[: self.observation_size] = s
-        return clip(self._actor(scale(self._weights, "actor.observation", self._seen)), -ONE, ONE)
+        return self._policy(self._seen)
 
     def _update(self, observation: np.ndarray, action: np.ndarray, following: np.ndarray) -> None:
         """Takes in a step from one observation [o] to the next with a scaled action [a]."""

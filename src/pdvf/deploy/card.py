@@ -42,7 +42,8 @@ def _table(results: list[Mapping[str, Any]]) -> list[str]:
         "| --- | ---: | --- | ---: |",
     ]
     for row in results:
-        between = _ends([row.get("low"), row.get("high")]) if row.get("low") is not None else ""
+        ends = row.get("low"), row.get("high")
+        between = "" if ends[0] is None or ends[0] == ends[1] else _ends(ends)
         cells = _text(row.get("environment")), _text(row.get("mean")), between, _text(row.get("episodes"))
         rows.append(f"| {' | '.join(cells)} |")
     return rows

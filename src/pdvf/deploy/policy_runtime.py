@@ -8,20 +8,11 @@ from typing import Any
 import numpy as np
 
 from pdvf.deploy.model_format import Weights
-from pdvf.deploy.runtime import ONE, Adapter, Network, clip, relu, scale
+from pdvf.deploy.runtime import Adapter, Network, relu, scale
 
 
 class PolicyAdapter(Adapter):
     """One policy for all dynamics (PPOall, the best single one): there is nothing that it infers."""
-
-    def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
-        super().__init__(weights, about, hold_last_action)
-        self._actor = Network(weights, "actor.layers", np.tanh)
-
-    @property
-    def out_of_distribution(self) -> float:
-        """NaN: it cannot tell."""
-        return float("nan")
 
     def _knows(self) -> dict[str, Any]:
         return {}
@@ -31,7 +22,7 @@ class PolicyAdapter(Adapter):
 
     def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
         del previous
-        return clip(self._actor(scale(self._weights, "actor.observation", s)), -ONE, ONE)
+        return self._policy(s)
 
     def _rehearse(self) -> None:
         self._decide(np.zeros(self.observation_size, np.float32), None)
@@ -45,15 +36,9 @@ class HistoryAdapter(Adapter):
 
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         super().__init__(weights, about, hold_last_action)
-        self._actor = Network(weights, "actor.layers", np.tanh)
         self._transition = Network(weights, "estimator.each.layers", relu, 2)
         self._together = Network(weights, "estimator.together.layers", relu, 2)
         self._begin_episode()
-
-    @property
-    def out_of_distribution(self) -> float:
-        """NaN: it cannot tell."""
-        return float("nan")
 
     def _knows(self) -> dict[str, Any]:
         return {"estimate": self.estimate}
@@ -68,8 +53,7 @@ class HistoryAdapter(Adapter):
         mean = np.mean(self._rows, axis=0) if self._rows else np.zeros(self.about["sizes"]["estimator"])
         seen = np.append(mean, bool(self._rows)).astype(np.float32)
         self.estimate = self._together(seen)
-        beside = np.concatenate([s, self.estimate])
-        return clip(self._actor(scale(self._weights, "actor.observation", beside)), -ONE, ONE)
+        return self._policy(np.concatenate([s, self.estimate]))
 
     def _row(self, observation: np.ndarray, action: np.ndarray, following: np.ndarray) -> np.ndarray:
         """Features [h] of a step from one observation [o] to the next with a scaled action [a]."""

@@ -17,6 +17,7 @@ from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
 from pdvf.families.base import Family, HostFamily, MujocoFamily
+from pdvf.families.custom import NamedContexts, by_name
 from pdvf.families.gym_ids import gym_id, register
 from pdvf.families.registry import family_names, make_family
 
@@ -62,7 +63,7 @@ def play(file: Path, episodes: int, seed: int, target: str | None = None) -> tup
     found = []
     split = family.test(seed=0)
     for number, context in zip(split.numbers, split.contexts, strict=True):
-        env = _environment(family, number, context)
+        env = environment_of(family, number, context)
         returns = np.array([_episode(adapter, env, objective_of(family), seed + j) for j in range(episodes)])
         known = measured.get(str(number))
         found.append(Played(number, returns, known, adapter.predicted_return, adapter.out_of_distribution))
@@ -86,13 +87,14 @@ def _family_of(adapter: Adapter, file: Path, target: str | None) -> Family:
     return family
 
 
-def _environment(family: Any, number: int, context: np.ndarray) -> gymnasium.Env:
+def environment_of(family: Any, number: int, context: np.ndarray) -> gymnasium.Env:
+    """An environment of a family, by its number and its context [c]."""
     if family.name in family_names():
         register()
         return gymnasium.make(gym_id(family.name), context=number)
     if isinstance(family, HostFamily):
-        values = {name: float(value) for name, value in zip(family.context_names, context, strict=True)}
-        return gymnasium.wrappers.TimeLimit(family.make(values), family.horizon)
+        named = family.named(context) if isinstance(family, NamedContexts) else by_name(family.context_names, context)
+        return gymnasium.wrappers.TimeLimit(family.make(named), family.horizon)
     from pdvf.engines.gym_envs import FamilyEnv, MujocoEnv
 
     return MujocoEnv(family, number) if isinstance(family, MujocoFamily) else FamilyEnv(family, number)
@@ -125,13 +127,13 @@ def table(family: str, played: list[Played]) -> str:
 
 
 def interval(played: list[Played]) -> str:
-    """Of the mean over environments, where only episodes are drawn: it is this model's; nothing for one episode."""
+    """Of the mean over environments, where only episodes are drawn: it is this model's; none if all are the same."""
     counts = np.array([len(one.returns) for one in played])
-    if np.min(counts) < 2:
+    if np.min(counts) < 2 or all(np.ptp(one.returns) == 0 for one in played):
         return "-"
     variances = np.array([np.var(one.returns, ddof=1) for one in played]) / counts
     total = np.sum(variances)
-    freedom = total**2 / np.sum(variances**2 / (counts - 1)) if total > 0 else 1.0  # Welch and Satterthwaite
+    freedom = total**2 / np.sum(variances**2 / (counts - 1))  # Welch and Satterthwaite
     error = np.sqrt(total) / len(played) * scipy.stats.t.ppf(0.975, freedom)
     mean = np.mean([one.returns.mean() for one in played])
     return f"[{mean - error:.4g}, {mean + error:.4g}]"

@@ -73,21 +73,12 @@ class ProbingAdapter(Adapter):
 class ConditionedAdapter(ProbingAdapter):
     """One policy that sees z_d beside the observation (PPOdyn)."""
 
-    def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
-        super().__init__(weights, about, hold_last_action)
-        self._actor = Network(weights, "actor.layers", np.tanh)
-
-    @property
-    def out_of_distribution(self) -> float:
-        """NaN: nothing in the file says which z_d were seen in training."""
-        return float("nan")
-
     def _choose(self, s0: np.ndarray, z_d: np.ndarray) -> None:
         del s0
         self._chosen = z_d
 
     def _own(self, s: np.ndarray) -> np.ndarray:
-        return self._actor(scale(self._weights, "actor.observation", np.concatenate([s, self._chosen])))
+        return self._policy(np.concatenate([s, self._chosen]))
 
 
 class NearestAdapter(ProbingAdapter):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import abc
 import importlib
 import os
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,19 @@ class Adapter(abc.ABC):
         action: int = 0,
         hold_last_action: bool = False,
     ) -> Adapter:
-        """Reads and checks what `pdvf export` wrote: a file that is damaged or altered raises AdapterError.
+        """Reads and checks what `pdvf export` wrote.
 
-        So does one for another family or for other dimensions, where given. With `hold_last_action` an observation
-        that is not finite, a sensor that has dropped out, makes `act` repeat its last action (at the start of an
-        episode the middle between the bounds); no transition with such an observation is used to infer the dynamics.
+        Args:
+            file: a path.
+            family: name of the family that it has to be for, if that is to be checked.
+            observation: numbers of an observation that it has to be for; 0 for any.
+            action: numbers of an action that it has to be for; 0 for any.
+            hold_last_action: whether an observation that is not finite, a sensor that has dropped out, makes `act`
+                repeat its last action (at the start of an episode the middle between the bounds); no transition with
+                such an observation is used to infer the dynamics.
+
+        Raises:
+            AdapterError: the file is damaged, altered, or for something else.
         """
         about, weights = read(file)
         for name, wanted in (("family", family), ("observation", observation), ("action", action)):
@@ -142,11 +151,22 @@ class Adapter(abc.ABC):
         return markdown(self.about)
 
     @property
-    @abc.abstractmethod
     def out_of_distribution(self) -> float:
-        """How unlike training the dynamics of this episode are: about 1 and less is familiar. NaN while unknown."""
+        """How unlike training the dynamics of this episode are: about 1 and less is familiar. NaN while unknown.
+
+        It stays NaN where nothing in the file says which dynamics were seen in training.
+        """
+        return float("nan")
 
     # ----------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _actor(self) -> Network:
+        return Network(self._weights, "actor.layers", np.tanh)
+
+    def _policy(self, seen: np.ndarray) -> np.ndarray:
+        """The scaled action [a] of the file's policy, where it has one, for all that it sees."""
+        return clip(self._actor(scale(self._weights, "actor.observation", seen)), -ONE, ONE)
 
     @abc.abstractmethod
     def _knows(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Environments of Gymnasium, stepped in Python on the host: for families of the user's own.
 
 Such an environment keeps its state to itself, so a state here says how to get there: the start of the episode and the
-actions since. A pool of worker processes (pdvf/env_pool.py) keeps the environments of episodes under way at hand, under
+actions since. A pool of worker processes (`families/env_pool.py`) keeps those of episodes under way at hand, under
 a fingerprint of their history, and plays a history again from its start where none is. So the step is a function of its
 arguments, as it must be: an episode can be continued in two ways, and a run that was stopped goes on to the same
 numbers, if environments do the same after the same seed and actions (`pdvf check-family` looks).
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from pdvf.core.arrays import Array
 from pdvf.families import loading as targets
 from pdvf.families.base import HostFamily, Outcome
 from pdvf.families.custom import GymFamily, by_name
-from pdvf.families.env_pool import EnvPool, Key, Move, UserEnvError
+from pdvf.families.env_pool import EnvPool, Key, Move, UserEnvError, fault_of
 
 STARTS = 64  # seeds an episode may start from, for each context
 
@@ -40,6 +41,16 @@ class _Faults(logging.Filter):
 
 
 logging.getLogger("jax._src.callback").addFilter(_Faults())
+_usual_hook = sys.unraisablehook
+
+
+def _no_faults(unraisable: Any) -> None:
+    """As before, but for faults of environments: on several devices JAX raises them once more when a process ends."""
+    if unraisable.exc_value is None or fault_of(unraisable.exc_value) is None:
+        _usual_hook(unraisable)
+
+
+sys.unraisablehook = _no_faults
 
 
 class Token(NamedTuple):

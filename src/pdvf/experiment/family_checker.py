@@ -73,7 +73,8 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
     sizes = f"{len(train.numbers)} for training, {len(test.numbers)} for testing"
     contexts = np.concatenate([train.contexts, test.contexts])
     shared = [row for row in test.contexts.tolist() if row in train.contexts.tolist()]
-    yield Finding("contexts", not shared, f"{sizes}; in both: {shared}" if shared else sizes)
+    wrong = f"; in both: {shared}" if shared else ", expected two for training" if len(train.numbers) < 2 else ""
+    yield Finding("contexts", not wrong, sizes + wrong)
     bounds = np.concatenate([family.action.low, family.action.high])
     fits = bool(np.isfinite(bounds).all() and (family.action.low < family.action.high).all())
     shape = f"observation of {family.observation.size} numbers, action of {family.action.size}"
@@ -166,7 +167,7 @@ def _identified(engine: Engine, contexts: np.ndarray, seed: int) -> Iterator[Fin
     family = engine.family
     looked = sorted({family.probe_steps, *(min(k, family.horizon) for k in LOOKED)})
     doubled = {2**i for i in range(looked[-1].bit_length()) if 2**i <= looked[-1]}
-    played = _play(engine, np.repeat(contexts, TRIES, axis=0), looked[-1], jax.random.key(seed + 3), alike=False)
+    played = _play(engine, np.repeat(contexts, TRIES, axis=0), looked[-1], jax.random.key(seed + 3), same_start=False)
     found: dict[int, dict[str, float]] = {}
     for k in sorted({*looked, *doubled}):
         before = found[max(found)] if found else {}  # who has seen more steps has seen these, too
@@ -224,26 +225,26 @@ def simulated_steps(config: Config, train: int, test: int) -> int:
 
 def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> float:
     rows = np.tile(contexts, (max(1, 128 // contexts.shape[0]), 1))
-    program = _program(engine, rows, steps, alike=False)
+    program = _program(engine, rows, steps, same_start=False)
     jax.block_until_ready(program(jax.random.key(seed)))
     began = time.perf_counter()
     jax.block_until_ready(program(jax.random.key(seed + 1)))
     return rows.shape[0] * steps / (time.perf_counter() - began)
 
 
-def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array, alike: bool = True) -> Played:
-    return Played(*(np.asarray(x) for x in _program(engine, contexts, steps, alike)(key)))
+def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array, same_start: bool = True) -> Played:
+    return Played(*(np.asarray(x) for x in _program(engine, contexts, steps, same_start)(key)))
 
 
-def _program(engine: Engine, contexts: np.ndarray, steps: int, alike: bool = True) -> Callable[[Array], Any]:
-    """Plays the same random actions in every context, from the same start if `alike`."""
+def _program(engine: Engine, contexts: np.ndarray, steps: int, same_start: bool = True) -> Callable[[Array], Any]:
+    """Plays the same random actions in every context, from the same start or each from its own."""
     box = engine.family.action
 
     @jax.jit
     def play(key: Array):
         start_key, action_key = jax.random.split(key)
         count = contexts.shape[0]
-        starts = jnp.tile(start_key, count) if alike else jax.random.split(start_key, count)
+        starts = jnp.tile(start_key, count) if same_start else jax.random.split(start_key, count)
         states, observation = engine.reset(starts, jnp.asarray(contexts))
         actions = jax.random.uniform(action_key, (steps, 1, box.size), minval=box.low, maxval=box.high)
 

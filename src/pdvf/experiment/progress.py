@@ -45,7 +45,7 @@ def share(task: str) -> float:
     return RETURNS if task.startswith("returns-") or task == "evaluate" else SHARES.get(task, METHOD)
 
 
-class Plain:
+class Lines:
     """One line for each stage, for logs."""
 
     def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
@@ -114,7 +114,7 @@ def make_progress(quiet: bool, tasks: Sequence[tuple[str, str]] = ()) -> Listene
     if quiet:
         return ignore
     clock = Clock(tasks)
-    return Live(clock=clock) if sys.stderr.isatty() else Plain(sys.stderr, clock)
+    return Live(clock=clock) if sys.stderr.isatty() else Lines(sys.stderr, clock)
 
 
 def words(event: Event, clock: Clock | None = None) -> str:

@@ -145,7 +145,7 @@ class Sweep:
 
     def run(self, folder: Path, command: str, say: Callable[[str], None], execute: Execute) -> Path:
         """Runs every trial that is missing and returns the table's path."""
-        _claim(folder, self.description())
+        claim(folder, self.description())
         stores: list[RunStore] = []
         tasks: list[Task] = []
         for i, config in enumerate(self.configs):
@@ -229,22 +229,21 @@ def problem_of(store: RunStore) -> Problem:
 def make_sweep(
     base: Config,
     options: Mapping[str, Sequence[str]],
-    grids: Sequence[str],
     method: str,
     held_out: Sequence[int],
     ranges: bool = False,
 ) -> Sweep:
-    """A sweep from words of the command line; every combination is checked before anything runs."""
-    found: dict[str, Sequence[Any]] = {name: [_parsed(v) for v in values] for name, values in options.items()}
-    for grid in grids:
-        if grid not in APPENDIX_C:
-            raise ConfigError(f"unknown grid {grid!r}, expected one of appendix C's: {', '.join(APPENDIX_C)}")
-        found[grid] = APPENDIX_C[grid]
+    """A sweep from words of the command line; every combination is checked before anything runs.
+
+    An option without values gets those of appendix C.
+    """
+    found = {name: [parsed(v) for v in values] or APPENDIX_C.get(name, ()) for name, values in options.items()}
     if not found and not ranges:
-        raise ConfigError("nothing to search: give --option NAME VALUE ..., or --grid NAME with appendix C's values")
+        raise ConfigError("nothing to search: give --option NAME VALUE ..., or NAME alone for appendix C's values")
     for name, values in found.items():
         if not values:
-            raise ConfigError(f"option {name} has no values, expected at least one after its name")
+            known = ", ".join(APPENDIX_C)
+            raise ConfigError(f"option {name} has no values, expected some, or an option of appendix C: {known}")
     if method not in METHODS or method == "ppo-env":
         expected = ", ".join(name for name in METHODS if name != "ppo-env")
         raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {expected}")
@@ -262,7 +261,8 @@ def make_sweep(
     return sweep
 
 
-def _parsed(word: str) -> Any:
+def parsed(word: str) -> Any:
+    """A value from the command line."""
     try:
         return json.loads(word)
     except ValueError:
@@ -276,7 +276,7 @@ def _middle(numbers: Sequence[int]) -> tuple[int, ...]:
     return tuple(numbers[first : first + count])
 
 
-def _claim(folder: Path, description: dict[str, Any]) -> None:
+def claim(folder: Path, description: dict[str, Any]) -> None:
     """Makes the folder this sweep's own, or raises when it is another's."""
     path, data = folder / SWEEP, to_json(description)
     with reading(folder):

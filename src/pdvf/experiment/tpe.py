@@ -25,7 +25,7 @@ from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import flatten, read_json, to_csv, to_json, write_file
 from pdvf.experiment.plan import Task, plan
 from pdvf.experiment.store import RunStore
-from pdvf.experiment.sweep import HeldOut, Sweep, _claim, _parsed
+from pdvf.experiment.sweep import HeldOut, Sweep, claim, parsed
 from pdvf.methods import play_everywhere
 from pdvf.methods.base import RETURNS, agent_artefact, returns_artefact
 from pdvf.paper.problem import Stream
@@ -50,7 +50,7 @@ class Search:
         """Runs every trial that is missing and returns the table's path."""
         optuna = library()
         ranges = {name: list(ends) for name, ends in self.ranges.items()}
-        _claim(folder, self.sweep.description() | {"sampler": "tpe", "ranges": ranges})
+        claim(folder, self.sweep.description() | {"sampler": "tpe", "ranges": ranges})
         study = optuna.create_study(
             direction="maximize", sampler=optuna.samplers.TPESampler(seed=self.sweep.base.seed % 2**32)
         )
@@ -122,7 +122,7 @@ class _Trial:
         contexts, key = jnp.asarray(self._problem.judged[-held:]), self._problem.key(Stream.COMPARISON)
 
         @jax.jit
-        def judge(agents: Any) -> Any:
+        def held_out_return(agents: Any) -> Any:
             return jnp.mean(play_everywhere(engine, agents, contexts, episodes, method.privileged, key)["honest"])
 
         def watch(event: Event) -> None:
@@ -132,7 +132,7 @@ class _Trial:
                 return
             phase = training.make()
             state = self._store.load(latest[1], jax.eval_shape(phase.start))
-            value = float(judge(phase.finish(state)[agent_artefact(method.name)]))
+            value = float(held_out_return(phase.finish(state)[agent_artefact(method.name)]))
             self._trial.report(value, event.stage)
             self._values[str(event.stage)] = value
             self._over = self._trial.should_prune()
@@ -148,7 +148,7 @@ def make_search(sweep: Sweep, ranges: Sequence[Sequence[str]], trials: int) -> S
     library()
     usual, found = flatten(to_dict(sweep.base)), dict[str, tuple[float, float]]()
     for name, *ends in ranges:
-        low, high = map(_parsed, ends)
+        low, high = map(parsed, ends)
         kinds = (int,) if type(usual.get(name)) is int else (int, float)
         if type(usual.get(name)) not in (int, float):
             raise ConfigError(f"--range {name}: expected an option that is a number, such as ppo.learning_rate")

@@ -1,4 +1,4 @@
-"""A worker process that holds users' environments and steps them as its parent says (`EnvPool` of pdvf/env_pool.py).
+"""A worker process that holds users' environments and steps them as its parent says (`families/env_pool.py`).
 
 A user's environment may raise, exit, crash or never return. Here it cannot take the training along. Before every call
 of the user's code the worker notes what it is about to do in memory that it shares with its parent, so that the parent

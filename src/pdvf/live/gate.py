@@ -75,7 +75,7 @@ class Gate:
     async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError, TimeoutError, asyncio.CancelledError):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
-            verdict = self.judge(head)
+            verdict = self.answer_to(head)
             if verdict.through:
                 await self._pass_on(head, reader, writer)
             else:
@@ -100,7 +100,7 @@ class Gate:
         finally:
             inner_writer.close()
 
-    def judge(self, head: bytes) -> Verdict:
+    def answer_to(self, head: bytes) -> Verdict:
         """What becomes of a request with this head."""
         try:
             first, *lines = head.decode("ascii").split("\r\n")

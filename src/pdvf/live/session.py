@@ -140,11 +140,11 @@ def make_simulation(family: Family) -> Simulation:
     return HostSimulation(family) if isinstance(family, HostFamily) else ArraySimulation(family)
 
 
-def dials_of(family: Family, seed: int = 0) -> tuple[Dial, ...]:
+def dials_of(family: Family) -> tuple[Dial, ...]:
     """How contexts are set by hand: as the family says, or over what its environments span."""
     if isinstance(family, DialledFamily):
         return family.dials
-    contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts]).astype(float)
+    contexts = np.concatenate([family.train(0).contexts, family.test(0).contexts]).astype(float)
     spans = zip(family.context_names, contexts.min(axis=0), contexts.max(axis=0), contexts.mean(axis=0), strict=True)
     return tuple(Dial(name, float(low), float(high), float(mean)) for name, low, high, mean in spans)
 

@@ -40,7 +40,7 @@ class Curve(NamedTuple):
     svg: Markup
 
 
-class Watched:
+class RunPage:
     """What the events of a run say so far."""
 
     def __init__(self, folder: Path) -> None:
@@ -132,7 +132,7 @@ def _curves(events: list[Event]) -> list[Curve]:
 
 def serve(folder: Path, host: str, port: int) -> Gate:
     """Serves the page of a run until the process ends."""
-    watched = Watched(folder)
+    watched = RunPage(folder)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

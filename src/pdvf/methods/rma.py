@@ -239,7 +239,7 @@ def untrained_rma(problem: Problem) -> OnlineAgent:
     sizes = family.observation.size, family.action.size, oracle.centre.shape[-1]
     scales = Scaler(jnp.zeros(sizes[0]), jnp.ones(sizes[0]))
     estimator = make_estimator(scales, scales, *sizes[1:], given.ppo.hidden, *jax.random.split(jax.random.key(0)))
-    return OnlineAgent(oracle.actor, untrained.stacked(estimator, given.policy_seeds), given.baselines.history)
+    return OnlineAgent(oracle.actor, untrained.zeros(estimator, given.policy_seeds), given.baselines.history)
 
 
 RMA = Method(

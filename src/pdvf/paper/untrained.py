@@ -25,7 +25,7 @@ from pdvf.rl.networks import Actor, make_actor_critic
 Tree = TypeVar("Tree")
 
 
-def stacked(tree: Tree, *lead: int) -> Tree:
+def zeros(tree: Tree, *lead: int) -> Tree:
     """A pytree of zeros [lead, ...] in place of leaves [...]."""
     return jax.tree.map(lambda x: jnp.zeros((*lead, *x.shape), x.dtype), tree)
 
@@ -34,7 +34,7 @@ def actors(problem: Problem, *lead: int) -> Actor:
     """Policies [lead, ...] like those of phase 1."""
     family, hidden = problem.engine.family, problem.config.ppo.hidden
     actor, _ = make_actor_critic(family.observation, family.action, hidden, jax.random.key(0))
-    return stacked(actor, *lead)
+    return zeros(actor, *lead)
 
 
 def policies(problem: Problem) -> Actor:
@@ -60,19 +60,19 @@ def trajectories(problem: Problem) -> Trajectories:
 def dynamics(problem: Problem) -> DynamicsAutoencoder:
     """[S, ...]."""
     one = make_dynamics(trajectories(problem), problem.config.dynamics, jax.random.key(0))
-    return stacked(one, problem.config.model_seeds)
+    return zeros(one, problem.config.model_seeds)
 
 
 def policy(problem: Problem) -> PolicyAutoencoder:
     """[S, ...]."""
     one = make_policy(trajectories(problem), problem.config.policy, jax.random.key(0))
-    return stacked(one, problem.config.model_seeds)
+    return zeros(one, problem.config.model_seeds)
 
 
 def bodies(problem: Problem, count: int) -> Body:
     """[count, ...]."""
     models: Any = jax.tree.map(lambda x: x[0], (dynamics(problem), policy(problem).decoder))
-    return stacked(Body(actors(problem), *models), count)
+    return zeros(Body(actors(problem), *models), count)
 
 
 def adapter(problem: Problem) -> Adapter:
@@ -89,8 +89,8 @@ def initial_adapter(problem: Problem, stages: int = 1) -> Adapter:
     member = QuadraticValue(scaler, *sizes, options.hidden, jax.random.key(0))
     return Adapter(
         body,
-        stacked(member, seeds, stages * options.members),
-        stacked(ReturnScale.of(jnp.zeros((1, environments)), options), seeds),
+        zeros(member, seeds, stages * options.members),
+        zeros(ReturnScale.of(jnp.zeros((1, environments)), options), seeds),
         jnp.zeros((seeds, environments, sizes[0])),
         jnp.zeros((seeds, _count(problem) * environments, sizes[1])),
         options.anchor,

@@ -61,7 +61,7 @@ class Run:
     manifests: Mapping[str, Mapping[str, Any]]  # of every artefact, by name
     steps: Mapping[str, int] = field(default_factory=dict)  # of all environments that each method learned in
     adaptation: tuple[adaptation.Adaptation, ...] = ()  # of the methods that infer the dynamics
-    watched: Sequence[Any] = ()  # episodes with pictures: `films.Watched`
+    filmed: Sequence[Any] = ()  # episodes with pictures: `films.FilmedEpisode`
 
     @property
     def family(self) -> str:

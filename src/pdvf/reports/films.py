@@ -47,7 +47,7 @@ SHOWN_SECONDS, SHOWN_STEPS = 8.0, 200
 LABEL = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 
 
-class Watched(NamedTuple):
+class FilmedEpisode(NamedTuple):
     """An episode in a test environment: pictures [n, height, width, 3] after some of its steps."""
 
     environment: int
@@ -68,7 +68,7 @@ class Film(NamedTuple):
     """mp4, or gif where PyAV is not installed."""
 
 
-def watch(store: RunStore, run: Run) -> list[Watched]:
+def film_episodes(store: RunStore, run: Run) -> list[FilmedEpisode]:
     """An episode of the run's best method of ours in each test environment, with pictures; none that has no pictures.
 
     Raises ConfigError where a family fails to make pictures.
@@ -95,7 +95,7 @@ def watch(store: RunStore, run: Run) -> list[Watched]:
             actions = np.asarray(simulator.history[e])[: lengths[e]]
             pictures = family.pool.film(split.contexts[e].tobytes(), int(simulator.start[e]), actions, steps)
         if pictures is not None:
-            found.append(Watched(number, method, float(returns[e]), steps, filmed, pictures))
+            found.append(FilmedEpisode(number, method, float(returns[e]), steps, filmed, pictures))
     return found
 
 
@@ -147,14 +147,14 @@ def _shown(length: int, control_step: float) -> tuple[tuple[int, ...], int]:
     return tuple(steps), sum(step <= last for step in steps)
 
 
-def _drawn(run: Run, family: DrawnFamily) -> list[Watched]:
+def _drawn(run: Run, family: DrawnFamily) -> list[FilmedEpisode]:
     """Episodes of the first model of PD-VF, drawn into the family's scene as they go."""
     if not run.has("contexts", "returns", "path_observation", "path_next_observation", "path_valid"):
         return []
     return [_drawn_one(run, family, e) for e in np.flatnonzero(run.is_test).tolist()]
 
 
-def _drawn_one(run: Run, family: DrawnFamily, e: int) -> Watched:
+def _drawn_one(run: Run, family: DrawnFamily, e: int) -> FilmedEpisode:
     valid = run.evaluation["path_valid"][0, e].astype(bool)
     path = run.evaluation["path_observation"][0, e][valid]
     path = np.concatenate([path, run.evaluation["path_next_observation"][0, e][valid][-1:]])
@@ -177,17 +177,17 @@ def _drawn_one(run: Run, family: DrawnFamily, e: int) -> Watched:
             axes.draw_artist(line)
         pictures.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
     returned = float(run.evaluation["returns"][0, e, 0])
-    return Watched(int(run.numbers[e]), "pd-vf", returned, tuple(range(len(path))), len(path), np.stack(pictures))
+    return FilmedEpisode(int(run.numbers[e]), "pd-vf", returned, tuple(range(len(path))), len(path), np.stack(pictures))
 
 
 def strips(run: Run) -> Figure | None:
     """Frames from the whole adapted episode, one row a test environment."""
-    if not run.watched or isinstance(run.made, DrawnFamily):
+    if not run.filmed or isinstance(run.made, DrawnFamily):
         return None
     family: Any = run.made
-    figure = make_figure(1.9 * STRIP + 1.3, 1.52 * len(run.watched))
-    panels = figure.subplots(len(run.watched), STRIP, squeeze=False, gridspec_kw={"wspace": 0.02, "hspace": 0.02})
-    for row, seen in zip(panels, run.watched, strict=True):
+    figure = make_figure(1.9 * STRIP + 1.3, 1.52 * len(run.filmed))
+    panels = figure.subplots(len(run.filmed), STRIP, squeeze=False, gridspec_kw={"wspace": 0.02, "hspace": 0.02})
+    for row, seen in zip(panels, run.filmed, strict=True):
         wanted = np.linspace(0, seen.steps[-1], STRIP).astype(int)
         for axes in row:
             axes.set(xticks=[], yticks=[])
@@ -198,16 +198,16 @@ def strips(run: Run) -> Figure | None:
             axes.text(0.03, 0.95, words, transform=axes.transAxes, va="top", fontsize=SMALL, color=INK, bbox=LABEL)
         words = f"Environment {seen.environment}\nreturn {run.number(seen.returned)}"
         row[0].set_ylabel(words, fontsize=NORMAL, color=INK, rotation=0, ha="right", va="center", labelpad=8)
-    words = f"first model of {run.label(run.watched[0].method)}"
+    words = f"first model of {run.label(run.filmed[0].method)}"
     words += f"; the arrow is the hidden {arrow}" if (arrow := getattr(family, "arrow", None)) else ""
     figure.supxlabel(words, fontsize=NORMAL, color=MUTED)
     return figure
 
 
-def films(watched: Sequence[Watched]) -> list[Film]:
+def films(filmed: Sequence[FilmedEpisode]) -> list[Film]:
     """The beginning of these episodes as moving pictures."""
     kind, make = ("mp4", _mp4) if importlib.util.find_spec("av") else ("gif", _gif)
-    return [Film(seen.environment, make(seen.pictures[: seen.filmed]), kind) for seen in watched]
+    return [Film(seen.environment, make(seen.pictures[: seen.filmed]), kind) for seen in filmed]
 
 
 def _mp4(pictures: np.ndarray) -> bytes:

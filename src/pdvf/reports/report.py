@@ -57,7 +57,7 @@ def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Pat
     shown: list[page.Shown] = []
     absent: list[str] = []
     try:
-        run = replace(run, watched=films.watch(store, run))
+        run = replace(run, filmed=films.film_episodes(store, run))
     except ConfigError as error:  # no OpenGL, a fault of an environment: a report without pictures is better than none
         absent.append(f"Films ({error})")
     for entry in ENTRIES:
@@ -71,7 +71,7 @@ def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Pat
         data = png(figure)
         store.write_bytes(file, data)
         shown.append(page.Shown(entry.name, entry.title, data, entry.caption(run)))
-    moving = films.films(run.watched)
+    moving = films.films(run.filmed)
     for film in moving:
         store.write_bytes(f"figures/film-{film.environment}.{film.kind}", film.data)
     store.write_text("summary.csv", tables.summary(run))

@@ -104,13 +104,7 @@ def probability_of_improvement(
     return _estimate(value, chance(*scores))
 
 
-def difference(
-    first: np.ndarray,
-    second: np.ndarray,
-    paired: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Estimate:
+def difference(first: np.ndarray, second: np.ndarray, paired: bool = False) -> Estimate:
     """Mean return of the first method less that of the second, over the same environments; [E, S, J] and [E, S', J'].
 
     The interval draws the seeds and episodes of both methods anew, each for itself or, if they are paired, the same
@@ -119,9 +113,9 @@ def difference(
     """
     _require_same_environments(first, second)
     if paired:
-        samples = resample(first - second, resamples, seed).mean(axis=(1, 2))
+        samples = resample(first - second).mean(axis=(1, 2))
     else:
-        one, other = resample(first, resamples, seed), resample(second, resamples, seed + 1)
+        one, other = resample(first), resample(second, seed=1)
         samples = one.mean(axis=(1, 2)) - other.mean(axis=(1, 2))
     return _estimate(first.mean() - second.mean(), samples)
 

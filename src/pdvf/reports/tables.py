@@ -224,7 +224,7 @@ def _cell(run: Run, estimate: Estimate) -> str:
 
 
 def _percent(chance: Estimate) -> str:
-    between = "" if np.isnan(chance.low) else f"\n[{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
+    between = f"\n[{100 * chance.low:.0f}, {100 * chance.high:.0f}]" if chance.low < chance.high else ""
     return f"{100 * chance.value:.0f} %{between}"
 
 
