@@ -144,7 +144,7 @@ def make_card(store: RunStore, problem: Problem, method: Method, model: int, lic
     """The model card, as plain data: what a model was trained on, what it measured, its limits and licence."""
     contexts, found = np.asarray(problem.contexts, float), tested(store, model, method.name)
     ends = np.stack([contexts.min(axis=0), contexts.max(axis=0)], axis=1).tolist()
-    adapts = method.name in ADAPTIVE
+    adapts = method.adapting or bool(method.variant_of)  # its file tells how far the dynamics are from training
     return {
         "method": method.name,
         "text": method.text,
@@ -288,10 +288,8 @@ LAYOUTS: dict[type, tuple[str, Part, Part]] = {
     ),
 }
 """Name, header fields and arrays of the layout for each kind of agent."""
-ADAPTIVE = ("pd-vf", "pd-vf-plus", "no-agg-value", "no-agg-policy")
-"""Methods whose files tell how far the dynamics are from training."""
-NUMPY = tuple(name for name, method in METHODS.items() if not method.privileged and name not in ("rl2", "maml"))
-"""Methods that leave as a file for NumPy; the two others need the reward of every step."""
+NUMPY = tuple(name for name, method in METHODS.items() if not (method.privileged or method.rewarded))
+"""Methods that leave as a file for NumPy."""
 
 
 def require_exportable(method: Method) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pdvf.experiment.plan import Task, whole_of
+from pdvf.methods import METHODS
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import PHASES, Problem
 
-REINFORCED = ("ppo-all", "ppo-dyn", "rl2", "maml", "oracle", "kmeans", "rma", "pd-vf-plus")
-"""Methods that train policies beside those of phase 1."""
 NUMBERS = 8
 """Numbers of a step in a rollout beside observation and action: reward, value, advantage, ..."""
 
@@ -113,8 +112,8 @@ def planned_steps(problem: Problem, task: str) -> int:
 def _policies(problem: Problem, task: str) -> int:
     """Policies that a task trains, of all seeds together."""
     train, seeds = len(problem.contexts), problem.config.policy_seeds
-    if task in REINFORCED:
-        return seeds * (problem.config.baselines.clusters if task == "kmeans" else 1)
+    if task in METHODS:
+        return seeds * METHODS[task].policies(problem.config)
     return {"train": train, "bound": len(problem.everywhere) - train}.get(task, 0) * seeds
 
 

@@ -23,7 +23,7 @@ from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import settable
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, agent_artefact
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, agent_artefact, one_policy
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl import ppo
@@ -206,5 +206,6 @@ PD_VF_PLUS = Method(
     "one policy under a belief, trained in a completed family (ours)",
     train_plus,
     adapting=True,
+    policies=one_policy,
     look=Look("PD-VF-plus*", "#003f73", 13),
 )

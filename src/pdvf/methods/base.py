@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import equinox as eqx
 import jax
 
+from pdvf.config import Config
 from pdvf.core.arrays import Array
 from pdvf.core.staged import OneStage, Staged
 from pdvf.engines.rollout import Feedback, Transitions
@@ -78,6 +79,12 @@ class KeepsMemory(eqx.Module):
         return memory
 
 
+def one_policy(config: Config) -> int:
+    """What most methods train for each seed."""
+    del config
+    return 1
+
+
 Training = Staged[Any]
 """How agents come about, stage by stage; it leaves them [S, ...], one for each seed, as `agent_artefact(name)`."""
 
@@ -117,6 +124,12 @@ class Method:
     """Whether it is played in every run, compared or not: there is nothing to train for it."""
     adapting: bool = False
     """Whether its agents are `Adapting`: then it is measured how far they adapt (`experiment.adaptation`)."""
+    variant_of: str = ""
+    """A method whose models it plays in another way: the k-th seeds of both have the k-th model, and are paired."""
+    rewarded: bool = False
+    """Whether its agents need the reward of every step, which a robot does not have."""
+    policies: Callable[[Config], int] = lambda config: 0
+    """Policies that its training trains for each seed, besides those of phase 1: what `pdvf plan` counts."""
     ensemble: bool = False
     """Whether `train` gives a `core.staged.Ensemble` of at least a row a seed, which can be cut into parts; it needs
     no artefacts."""

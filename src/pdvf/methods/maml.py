@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.engines.wrappers import TransitionHistory
-from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions
+from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions, one_policy
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Critic, FeedForward, make_actor_critic
@@ -179,6 +179,8 @@ MAML = Method(
     "maml",
     "one gradient step on N_d transitions at test time",
     train_maml,
+    rewarded=True,
+    policies=one_policy,
     ensemble=True,
     look=Look("MAML", "#56b4e9", 5),
 )

@@ -33,6 +33,7 @@ from pdvf.methods.base import (
     Transitions,
     agent_artefact,
     begun,
+    one_policy,
 )
 from pdvf.paper import untrained
 from pdvf.paper.adapter import nearest
@@ -445,6 +446,7 @@ KMEANS = Method(
     train_kmeans,
     _EMBEDDED,
     untrained_kmeans,
+    policies=lambda config: config.baselines.clusters,
     look=Look("Kmeans", "#cc79a7", 3),
 )
 PPO_DYN = Method(
@@ -453,12 +455,14 @@ PPO_DYN = Method(
     train_ppo_dyn,
     _EMBEDDED,
     untrained_ppo_dyn,
+    policies=one_policy,
     look=Look("PPOdyn", "#882255", 6),
 )
 PPO_ALL = Method(
     "ppo-all",
     "one PPO policy for all training environments",
     train_ppo_all,
+    policies=one_policy,
     ensemble=True,
     look=Look("PPOall", "#b8a800", 7),
 )
@@ -467,6 +471,7 @@ ORACLE = Method(
     "one PPO policy that is told the true context (ours)",
     train_oracle,
     privileged=True,
+    policies=one_policy,
     ensemble=True,
     look=Look("Oracle*", "#333333", 10),
 )

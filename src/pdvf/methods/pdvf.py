@@ -245,6 +245,7 @@ NN = Method(
     train_nn,
     ("policies", "adapter"),
     untrained_nn,
+    variant_of=PD_VF.name,
     every_run=True,
     look=Look("NN", "#009e73", 2),
 )
@@ -254,6 +255,7 @@ NO_AGG_POLICY = Method(
     train_no_agg_policy,
     _SUPERVISED,
     PD_VF.untrained,
+    variant_of=PD_VF.name,
     look=Look("NoAggPolicy", "#332288", 8),
 )
 NO_AGG_VALUE = Method(
@@ -262,6 +264,7 @@ NO_AGG_VALUE = Method(
     train_no_agg_value,
     ("initial_adapter",),
     lambda problem: value_agents(untrained.initial_adapter(problem)),
+    variant_of=PD_VF.name,
     look=Look("NoAggValue", "#8c8c8c", 9),
 )
 BEST_SINGLE = Method(

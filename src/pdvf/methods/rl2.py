@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdvf.core.arrays import Array
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, one_policy
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.recurrent_networks import RecurrentActor, make_recurrent
@@ -43,6 +43,8 @@ RL2 = Method(
     "rl2",
     "recurrent policy that is fed its last action and reward",
     train_rl2,
+    rewarded=True,
+    policies=one_policy,
     ensemble=True,
     look=Look("RL²", "#d55e00", 4),
 )

@@ -19,7 +19,17 @@ from pdvf.core.arrays import Array, Scaler
 from pdvf.core.devices import shard_over_devices
 from pdvf.core.networks import FeedForward
 from pdvf.engines.rollout import play
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Transitions, agent_artefact
+from pdvf.methods.base import (
+    Feedback,
+    Hidden,
+    Inputs,
+    KeepsMemory,
+    Look,
+    Method,
+    Transitions,
+    agent_artefact,
+    one_policy,
+)
 from pdvf.methods.multitask_ppo import ORACLE, ContextConditioned, context_features
 from pdvf.methods.play import acting_agent, begin_agent
 from pdvf.paper import untrained
@@ -248,5 +258,6 @@ RMA = Method(
     train_rma,
     (agent_artefact(ORACLE.name),),
     untrained_rma,
+    policies=one_policy,
     look=Look("RMA*", "#117733", 11),
 )

@@ -21,7 +21,7 @@ from pdvf.reports.figures import environment_colours
 from pdvf.reports.films import SHOWN_SECONDS, Film
 from pdvf.reports.statistics import RESAMPLES, difference, rank_correlation
 from pdvf.reports.style import DPI, SMALL, look
-from pdvf.reports.tables import OURS, SAME_MODELS, Table
+from pdvf.reports.tables import OURS, Table, paired
 
 PIXELS_PER_INCH = 90
 """Size of figures on the page, one for all, so that their letters are alike."""
@@ -183,7 +183,7 @@ def verdict(run: Run) -> str:
     mine, its = groups[ours].returns, groups[best].returns
     if groups[ours].environments != groups[best].environments:
         return f"{begin}; the best baseline that was run, {_name(best)}, played in others."
-    gap = difference(mine, its, {ours, best} <= {*SAME_MODELS} and mine.shape == its.shape)
+    gap = difference(mine, its, paired(ours, best) and mine.shape == its.shape)
     if gap.low <= 0 <= gap.high:
         return f"{begin}, no clear difference from the best baseline that was run: {_name(best)} returns {text(best)}."
     if gap.value < 0:

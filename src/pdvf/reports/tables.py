@@ -8,15 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from pdvf.experiment.files import to_csv
+from pdvf.methods import METHODS
 from pdvf.reports import paper
 from pdvf.reports.data import Group, Run
 from pdvf.reports.statistics import Estimate, difference, probability_of_improvement
 from pdvf.reports.style import look
 
-OURS = ("pd-vf", "pd-vf-plus")
+OURS = tuple(name for name, method in METHODS.items() if method.adapting)
 """The methods that every other one is compared with."""
-SAME_MODELS = ("pd-vf", "nn", "no-agg-policy", "no-agg-value")
-"""Methods whose k-th seed has the probe and embeddings of the run's k-th model: their differences are paired."""
 UNKNOWN = "–"
 """Where a number is not known."""
 
@@ -62,6 +61,12 @@ class Line(NamedTuple):
     chance: dict[str, Estimate]  # that a seed of each of OURS is better
 
 
+def paired(one: str, other: str) -> bool:
+    """Whether the k-th seeds of two methods have the same model."""
+    first, second = (METHODS[name].variant_of or name if name in METHODS else name for name in (one, other))
+    return first == second
+
+
 def lines(run: Run, split: str = "test") -> list[Line]:
     """Every method that played in a split."""
     ours = {name: group for name, group in run.honest(split).items() if name in OURS}
@@ -76,7 +81,7 @@ def lines(run: Run, split: str = "test") -> list[Line]:
             name: difference(
                 returns,
                 group.returns,
-                {name, group.method} <= {*SAME_MODELS} and returns.shape == group.returns.shape,
+                paired(name, group.method) and returns.shape == group.returns.shape,
             )
             for name, returns in rivals.items()
         }
