@@ -64,7 +64,7 @@ def test_whether_it_adapts_is_said_of_the_better_of_ours(run):
     assert adapts(both) == ""  # nobody has measured it
     assert adapts(replace(both, adaptation=(measured("pd-vf", -0.1), measured("pd-vf-plus", 0.1)))) == "Adapts: yes."
     selects = replace(both, adaptation=(measured("pd-vf", 0.1), measured("pd-vf-plus", -0.1)))
-    assert adapts(selects) == "Adapts: no, it selects a policy."
+    assert adapts(selects) == "Adapts: no, selection only."
 
 
 TABLE = Table(["method", "mean", "steps"], [["pd-vf", "0.9", UNKNOWN], ["nn, k", "", ""]])

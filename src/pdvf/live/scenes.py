@@ -34,8 +34,8 @@ class Look(NamedTuple):
     look_at: tuple[float, float, float]
     width: float
 
-    def on_phone(self, aspect: float, field: float, share: float) -> Look:
-        """The same sight on a screen that is higher than wide and whose lowest share is covered.
+    def fitted(self, aspect: float, field: float, share: float = 0.0) -> Look:
+        """The same sight on a screen that may be too narrow for it, and whose lowest share is covered.
 
         `aspect` is the screen's, `field` the camera's vertical angle in radians.
         """
@@ -136,7 +136,7 @@ class MujocoScene:
         self._middle = np.array([*rest[self._bodies[0], :2], 0.0])
         away = np.array([-0.4, -1.5, 1.0]) * max(self.size, 1e-3) * 2.0
         aim = np.array([0.0, 0.0, float(middle[2])])
-        self.look = Look(tuple(aim + away), tuple(aim), 3 * self.size)  # type: ignore[arg-type]
+        self.look = Look(tuple(aim + away), tuple(aim), 4 * self.size)  # type: ignore[arg-type]
         self._add_floors(base)
         self._frames = [
             [scene.add_frame(f"/world/{who}/{body}", show_axes=False) for body in self._bodies]

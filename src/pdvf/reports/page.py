@@ -199,7 +199,7 @@ def adapts(run: Run) -> str:
     groups = run.honest("test")
     ours = max((name for name in groups if name in OURS), key=lambda name: groups[name].summary.mean.value, default="")
     found = next((each for each in run.adaptation if each.method == ours), None)
-    return "" if found is None else "Adapts: yes." if found.adapts else "Adapts: no, it selects a policy."
+    return "" if found is None else "Adapts: yes." if found.adapts else "Adapts: no, selection only."
 
 
 def _name(method: str) -> str:
