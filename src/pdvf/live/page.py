@@ -266,6 +266,8 @@ class Tab:
                 f"mean of {count} episode{'s' * (count > 1)}: <b>{number(ours)}</b> adapts, "
                 f"<b>{number(theirs)}</b> does not"
             )
+        if self._scene.notice:
+            lines.append(escape(self._scene.notice))
         if self._rate < 0.8 * FRAMES and self._film is None:
             lines.append(f"this computer manages {self._rate:.0f} frames a second")
         self._numbers.content = _block(lines[0], "<br>".join(lines[1:]))

@@ -53,6 +53,8 @@ class Scene(Protocol):
     """What a tab shows."""
 
     look: Look
+    notice: str
+    """What there is to say where it cannot be shown."""
 
     def set_context(self, context: np.ndarray) -> None:
         """What is hidden has changed to this."""
@@ -119,6 +121,8 @@ class Path:
 
 class MujocoScene:
     """Two copies of a compiled model on one floor; the picture follows the agent."""
+
+    notice = ""
 
     def __init__(self, scene: viser.SceneApi, family: MujocoFamily) -> None:
         self._scene, self._family = scene, family
@@ -256,6 +260,8 @@ class MujocoScene:
 class PlaneScene:
     """A family that draws its own plane: the picture lies on the floor, the two move on it."""
 
+    notice = ""
+
     def __init__(self, scene: viser.SceneApi, family: DrawnFamily) -> None:
         self._scene, self._family = scene, family
         self._picture, self._centre, self._size = self._paint(family.test(0).contexts[0])
@@ -311,7 +317,7 @@ class PictureScene:
     """Pictures that environments draw themselves, beside each other; words where they draw none."""
 
     def __init__(self, scene: viser.SceneApi) -> None:
-        self._scene = scene
+        self._scene, self.notice = scene, ""
         self.look = Look((0.0, -1.8, 0.0), (0.0, 0.0, 0.0), 2.1)
         self._frames: list[viser.ImageHandle | None] = [None, None]
         for i, text in enumerate(LABELS):
@@ -329,8 +335,8 @@ class PictureScene:
         for i, shown in enumerate((agent, ghost)):
             frame, place = self._frames[i], (i - 0.5, 0.0, 0.0)
             if isinstance(shown, str) or shown.ndim != 3:
-                words = shown if isinstance(shown, str) else "draws no picture"
-                self._scene.add_label(f"/words_{i}", words[:80], position=place, anchor="center-center")
+                self._scene.add_label(f"/words_{i}", "no picture", position=place, anchor="center-center")
+                self.notice = f"The environment {shown if isinstance(shown, str) else 'draws no picture'}"
             elif frame is None:
                 high, wide = shown.shape[:2]
                 size = 0.96 / max(high, wide)
