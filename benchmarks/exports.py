@@ -1,9 +1,11 @@
 """Exported methods in NumPy and ONNX beside JAX: largest difference of an action, size of the file, time of a step.
 
-python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...] [--float64]
+python benchmarks/exports.py [--out FILE] [--families F ...] [--methods M ...] [--float64] [--random]
 
-Writes benchmarks/results/exports.json. Agents have the sizes of the preset `paper` and random weights. They play whole
-episodes in JAX; the runtimes are given the same observations. Differences are shares of half an action's range,
+Writes benchmarks/results/exports.json. PD-VF and PPOall have the sizes of the preset `paper` and random weights.
+PD-VF-plus is the packaged model of Ant-wind, elsewhere one that this program trains for a minute: random weights would
+claim a noise that they do not have (docs/experiments/throughput.md); --random takes them all the same. Agents play
+whole episodes in JAX; the runtimes are given the same observations. Differences are shares of half an action's range,
 latencies medians over these steps on one core. With --float64 also the agent in JAX with twice the digits: what float32
 rounds away.
 """
@@ -21,17 +23,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pdvf.config import with_options
 from pdvf.config.presets import preset
 from pdvf.core.arrays import Scaler
 from pdvf.deploy.export import NUMPY, export
+from pdvf.deploy.model_format import read
 from pdvf.deploy.onnx_graph import export_onnx
+from pdvf.deploy.pretrained import find
 from pdvf.deploy.runtime import Adapter
 from pdvf.engines.rollout import Feedback
 from pdvf.experiment.provenance import processor
+from pdvf.methods import agent_artefact
+from pdvf.methods.adaptive import PD_VF_PLUS
 from pdvf.paper.pipeline import Problem
 
 TESTS = Path(__file__).parents[1] / "tests"
@@ -79,15 +87,62 @@ def _double(x: Any) -> Any:
     return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
 
 
-def measure(family: str, method: str, float64: bool) -> dict[str, Any]:
+BRIEF = {"policy_seeds": 1, "ppo.steps": 16_384, "ppo.checkpoints": 2}
+"""On top of the preset `quick`."""
+
+
+def make_agent(problem: Problem, method: str, random: bool) -> tuple[Any, str]:
+    """An agent, and where its weights come from."""
+    family = problem.config.family
+    if method != "pd-vf-plus" or random:
+        return random_agent(problem, method), "random"
+    if family == "ant-wind":
+        return packaged(random_agent(problem, method), find(family)), "packaged"
+    training = PD_VF_PLUS.train(Problem(with_options(preset(family, "quick"), BRIEF)), {}, jax.random.key(0))
+    state = training.start()
+    for stage in range(training.stages):
+        state, _ = training.advance(state, stage)
+    agents = training.finish(state)[agent_artefact(method)]
+    return jax.tree.map(lambda x: x[0], agents), "a minute of training"
+
+
+def packaged(agent: Any, file: Path) -> Any:
+    """The agent of PD-VF-plus in JAX that a file holds, in the shape of this one."""
+    weights = {name: jax.numpy.asarray(array) for name, array in read(file)[1].items()}
+
+    def scaler(name: str) -> Scaler:
+        return Scaler(weights[f"{name}.centre"], weights[f"{name}.width"])
+
+    def layers(name: str) -> list[Any]:
+        return [weights[f"{name}.{i}.{part}"] for i in range(3) for part in ("weight", "bias")]
+
+    def places(agent: Any) -> list[Any]:
+        actor, model = agent.actor, agent.model
+        arrays = [x for layer in (*actor.layers, *model.prediction_net.layers) for x in (layer.weight, layer.bias)]
+        return [
+            actor.observation,
+            model.observation,
+            model.change,
+            model.origin,
+            model.frame,
+            model.temperature,
+            *arrays,
+        ]
+
+    scalers = [scaler(name) for name in ("actor.observation", "model.observation", "model.change")]
+    fields = [weights[f"model.{name}"] for name in ("origin", "frame", "temperature")]
+    return eqx.tree_at(places, agent, [*scalers, *fields, *layers("actor.layers"), *layers("model.layers")])
+
+
+def measure(family: str, method: str, float64: bool, random: bool) -> dict[str, Any]:
     """One row of the table."""
     problem = Problem(preset(family, "paper"))
     made = problem.engine.family
     with relaxed():
-        agent = random_agent(problem, method)
+        agent, weights = make_agent(problem, method, random)
         steps = episodes(problem, agent)
         graph = export_onnx(agent, made, {"method": method})
-    row = {"family": family, "method": method, "steps": int(steps.valid.sum())}
+    row = {"family": family, "method": method, "weights": weights, "steps": int(steps.valid.sum())}
     if float64:
         scaler = Scaler(*(np.asarray(x, float) for x in vars(Scaler.from_box(made.action)).values()))
         double = Double(agent, steps, made.probe_steps)
@@ -127,12 +182,13 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=FAMILIES)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--random", action="store_true")
     given = parser.parse_args()
     rows = []
     for family in given.families:
         for method in given.methods:
             with threadpool_limits(1):
-                rows.append(measure(family, method, given.float64))
+                rows.append(measure(family, method, given.float64, given.random))
             print(rows[-1], flush=True)
             versions = {name: importlib.metadata.version(name) for name in ("jax", "numpy", "onnx", "onnxruntime")}
             about = {"command": shlex.join(["python", *sys.argv]), "versions": versions, "processor": processor()}

@@ -14,6 +14,7 @@ from browser import CHROMIUM, Browser, wait_for
 
 from pdvf.deploy.pretrained import find, load
 from pdvf.live.page import FRAMES, Page
+from pdvf.live.session import measure_truth
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,14 +68,19 @@ def test_the_wind_turns_and_what_the_agent_believes_turns_too(page, browser, tmp
     assert "does not adapt" in text  # the ghost's label
     (session,) = (t.session for t in page.tabs.values())
     wait_for(lambda: step(tab) > 5, WAIT)
-    before, hidden = dot(tab), session.context[0]
-    slide(tab, 0, 0.25)
-    wait_for(lambda: session.context[0] != hidden, WAIT)
-    assert session.context[0] == pytest.approx(np.pi / 2, abs=0.2)
-    shown = wait_for(lambda: (dot(tab), step(tab)) if dot(tab) not in (None, before) else None, WAIT)
-    assert shown[1] <= 64
-    assert session.agent.steps != session.ghost.steps or session.agent.worth != session.ghost.worth
+    before, hidden, adapter = dot(tab), session.context[0], session.agent.adapter
+    slide(tab, 0, 0.5)
+    wait_for(lambda: session.context[0] != hidden and adapter.steps <= 64, WAIT)
+    beliefs = []
+    wait_for(lambda: beliefs.append((adapter.steps, adapter.mean.copy())) or adapter.steps > 64, WAIT)
+    assert session.context[0] == pytest.approx(np.pi, abs=0.2)  # against the ant
+    truth = measure_truth(session.family, session.file, session.context)
+    assert any(np.linalg.norm(mean - truth) < 0.3 for steps, mean in beliefs if steps <= 64)
+    wait_for(lambda: dot(tab) not in (None, before), WAIT)
+    wait_for(lambda: step(tab) > 150, WAIT)
     tab.screenshot(tmp_path / "ant-wind.png")
+    wait_for(lambda: len(session.finished) > 1, 2 * WAIT)
+    assert session.finished[1].agent > session.finished[1].ghost  # a whole episode against the wind
     tab.close()
     wait_for(lambda: not page.tabs, WAIT)
 

@@ -67,6 +67,17 @@ def test_a_pair_ends_when_both_have_and_the_next_begins(ship):
     assert len(session.finished) == 1
 
 
+def test_an_ant_that_does_not_adapt_falls_behind_in_a_headwind():
+    file = find("ant-wind")
+    session = LiveSession(load(file)[1], file)
+    session.set_context(session.usual_context(np.array([np.pi])))
+    session.begin()
+    while len(session.finished) < 3:
+        session.step()
+    ours, theirs = (np.mean([getattr(pair, who) for pair in session.finished]) for who in ("agent", "ghost"))
+    assert ours > 1.3 * theirs
+
+
 def test_pd_vf_adapts_at_the_start_so_another_context_begins_another_episode(ship):
     session = LiveSession(*ship)
     session.step()

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from fake_run import make_run
+from pdvf.reports.adaptation import Adaptation
 from pdvf.reports.data import Run, read_run
-from pdvf.reports.page import verdict
-from pdvf.reports.statistics import summarise
+from pdvf.reports.page import adapts, verdict
+from pdvf.reports.statistics import Estimate, summarise
 from pdvf.reports.tables import UNKNOWN, Table
 
 
@@ -53,6 +54,17 @@ def test_no_baseline(run):
 
 def test_privileged_methods_are_no_baselines(run):
     assert verdict(run_with(run, pd_vf=0.6, ppo_env=0.9)).endswith("; no baseline was run beside it.")
+
+
+def test_whether_it_adapts_is_said_of_the_better_of_ours(run):
+    def measured(method: str, low: float) -> Adaptation:
+        return Adaptation(method, (1,), {}, {}, 0.5, 1.0, Estimate(0.2, low, 0.4))
+
+    both = run_with(run, pd_vf=0.6, pd_vf_plus=0.9)
+    assert adapts(both) == ""  # nobody has measured it
+    assert adapts(replace(both, adaptation=(measured("pd-vf", -0.1), measured("pd-vf-plus", 0.1)))) == "Adapts: yes."
+    selects = replace(both, adaptation=(measured("pd-vf", 0.1), measured("pd-vf-plus", -0.1)))
+    assert adapts(selects) == "Adapts: no, selection only."
 
 
 TABLE = Table(["method", "mean", "steps"], [["pd-vf", "0.9", UNKNOWN], ["nn, k", "", ""]])

@@ -18,6 +18,10 @@ class BeliefAdapter(Adapter):
     float64. A step from which no finite belief follows is left out.
     """
 
+    adapting = True
+    """Whether the policy is told the belief's mean. Without, it is told code 0, the middle of those of training, as
+    surely as the belief knows better: what one policy for all environments is worth."""
+
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         super().__init__(weights, about, hold_last_action)
         self._code: int = about["sizes"]["code"]
@@ -92,7 +96,8 @@ class BeliefAdapter(Adapter):
             return
         self._precision, self._information, self._surprise = precision, information, surprise
         self.mean, self.covariance, self.steps = mean, covariance, self.steps + 1
-        self._seen[-2 * self._code : -self._code] = clip(mean, -self._largest, self._largest)
+        if self.adapting:
+            self._seen[-2 * self._code : -self._code] = clip(mean, -self._largest, self._largest)
         self._seen[-self._code :] = std / self._prior_std
 
     def _predict(self, observation: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

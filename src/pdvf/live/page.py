@@ -42,8 +42,8 @@ SPEEDS = ("0.25", "0.5", "1", "2", "4")
 UNLIKE = {1.2: "like training", 3.0: "somewhat unlike training", np.inf: "unlike anything in training"}
 NEW = "new episode"
 FILM_SIZE = (720, 480)
-PANEL = 0.55
-"""Of a phone's height."""
+PANEL, PANEL_WIDTH, PHONE_WIDTH = 0.55, 388, 576
+"""viser's panel: its share of a phone's height, its pixels beside other scenes, and the widest screen of a phone."""
 PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
 .mantine-Paper-root:has(.pdvf-live) { width: 100% !important; max-height: 55% !important; }
 .mantine-Paper-root:has(.pdvf-live) .mantine-ScrollArea-viewport > div > div { width: 100% !important; }
@@ -121,9 +121,10 @@ class Tab:
         self._film: Film | None = None
         self._again = self._recording = self._stopped = False
         self.frames, self._rate = 0, float(FRAMES)
-        look = self._scene.look
-        if client.camera.aspect < 1:
-            look = look.on_phone(client.camera.aspect, client.camera.fov, PANEL)
+        width, height = client.camera.image_width, max(client.camera.image_height, 1)
+        phone = width <= PHONE_WIDTH
+        free = width if phone else max(width - PANEL_WIDTH, PHONE_WIDTH - PANEL_WIDTH)
+        look = self._scene.look.fitted(free / height, client.camera.fov, PANEL if phone else 0.0)
         client.camera.position, client.camera.look_at = look.position, look.look_at
         self._build()
         self._worker = threading.Thread(target=self._run, daemon=True)
@@ -265,6 +266,8 @@ class Tab:
                 f"mean of {count} episode{'s' * (count > 1)}: <b>{number(ours)}</b> adapts, "
                 f"<b>{number(theirs)}</b> does not"
             )
+        if self._scene.notice:
+            lines.append(escape(self._scene.notice))
         if self._rate < 0.8 * FRAMES and self._film is None:
             lines.append(f"this computer manages {self._rate:.0f} frames a second")
         self._numbers.content = _block(lines[0], "<br>".join(lines[1:]))

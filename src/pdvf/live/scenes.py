@@ -34,8 +34,8 @@ class Look(NamedTuple):
     look_at: tuple[float, float, float]
     width: float
 
-    def on_phone(self, aspect: float, field: float, share: float) -> Look:
-        """The same sight on a screen that is higher than wide and whose lowest share is covered.
+    def fitted(self, aspect: float, field: float, share: float = 0.0) -> Look:
+        """The same sight on a screen that may be too narrow for it, and whose lowest share is covered.
 
         `aspect` is the screen's, `field` the camera's vertical angle in radians.
         """
@@ -53,6 +53,8 @@ class Scene(Protocol):
     """What a tab shows."""
 
     look: Look
+    notice: str
+    """What there is to say where it cannot be shown."""
 
     def set_context(self, context: np.ndarray) -> None:
         """What is hidden has changed to this."""
@@ -120,6 +122,8 @@ class Path:
 class MujocoScene:
     """Two copies of a compiled model on one floor; the picture follows the agent."""
 
+    notice = ""
+
     def __init__(self, scene: viser.SceneApi, family: MujocoFamily) -> None:
         self._scene, self._family = scene, family
         self._world = scene.add_frame("/world", show_axes=False)
@@ -136,7 +140,7 @@ class MujocoScene:
         self._middle = np.array([*rest[self._bodies[0], :2], 0.0])
         away = np.array([-0.4, -1.5, 1.0]) * max(self.size, 1e-3) * 2.0
         aim = np.array([0.0, 0.0, float(middle[2])])
-        self.look = Look(tuple(aim + away), tuple(aim), 3 * self.size)  # type: ignore[arg-type]
+        self.look = Look(tuple(aim + away), tuple(aim), 4 * self.size)  # type: ignore[arg-type]
         self._add_floors(base)
         self._frames = [
             [scene.add_frame(f"/world/{who}/{body}", show_axes=False) for body in self._bodies]
@@ -256,6 +260,8 @@ class MujocoScene:
 class PlaneScene:
     """A family that draws its own plane: the picture lies on the floor, the two move on it."""
 
+    notice = ""
+
     def __init__(self, scene: viser.SceneApi, family: DrawnFamily) -> None:
         self._scene, self._family = scene, family
         self._picture, self._centre, self._size = self._paint(family.test(0).contexts[0])
@@ -311,7 +317,7 @@ class PictureScene:
     """Pictures that environments draw themselves, beside each other; words where they draw none."""
 
     def __init__(self, scene: viser.SceneApi) -> None:
-        self._scene = scene
+        self._scene, self.notice = scene, ""
         self.look = Look((0.0, -1.8, 0.0), (0.0, 0.0, 0.0), 2.1)
         self._frames: list[viser.ImageHandle | None] = [None, None]
         for i, text in enumerate(LABELS):
@@ -329,8 +335,8 @@ class PictureScene:
         for i, shown in enumerate((agent, ghost)):
             frame, place = self._frames[i], (i - 0.5, 0.0, 0.0)
             if isinstance(shown, str) or shown.ndim != 3:
-                words = shown if isinstance(shown, str) else "draws no picture"
-                self._scene.add_label(f"/words_{i}", words[:80], position=place, anchor="center-center")
+                self._scene.add_label(f"/words_{i}", "no picture", position=place, anchor="center-center")
+                self.notice = f"The environment {shown if isinstance(shown, str) else 'draws no picture'}"
             elif frame is None:
                 high, wide = shown.shape[:2]
                 size = 0.96 / max(high, wide)

@@ -158,12 +158,17 @@ class Finished(NamedTuple):
 
 
 def load_ghost(file: Path) -> Adapter:
-    """The same agent without adapting.
+    """The same agent without adapting: one policy for all environments.
 
     PD-VF plays the policy that W expects most of on average over the training environments, whatever it has probed.
-    Any other agent forgets at every step what it has seen: PD-VF-plus acts under its prior throughout.
+    PD-VF-plus acts as in the middle of the training environments, whatever it has seen. Its prior, that it could be
+    anywhere, would be no fair rival: in training it lasts for a few steps only, and Ant-wind's policy hardly walks
+    under it (`benchmarks/ghost.py`). Any other agent forgets at every step what it has seen.
     """
     ghost = Adapter.load(file)
+    if isinstance(ghost, BeliefAdapter):
+        ghost.adapting = False
+        return ghost
     if isinstance(ghost, ValueAdapter):
         value, known = ghost, read(file)[1]["train_z_d"]
 

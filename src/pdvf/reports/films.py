@@ -159,7 +159,7 @@ def _drawn_one(run: Run, family: DrawnFamily, e: int) -> FilmedEpisode:
     path = run.evaluation["path_observation"][0, e][valid]
     path = np.concatenate([path, run.evaluation["path_next_observation"][0, e][valid][-1:]])
     figure = Figure(figsize=(3.2, 3.2), dpi=100, facecolor="white")
-    canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0.02, 0.02, 0.96, 0.96))
+    canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0.06, 0.06, 0.88, 0.88))  # for what lies on the border
     family.draw_scene(axes, run.contexts[e])
     canvas.draw()
     scene, pictures = canvas.copy_from_bbox(figure.bbox), []

@@ -91,6 +91,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         run=run,
         title=_title(run),
         verdict=verdict(run),
+        adapts=adapts(run),
         adaptation=[f"{each.sentence(_name(each.method))}." for each in run.adaptation],
         bars=tables.bars(run),
         panels=_panels(run) if any(each.name == "embeddings" for each in shown) else [],
@@ -191,6 +192,14 @@ def verdict(run: Run) -> str:
     percent = 100 * gap.value / its.mean() if its.mean() > 0 else np.inf
     more = f"{percent:.1f} %" if percent < 1000 else run.number(gap.value)
     return f"{begin}, {more} more than the best baseline that was run, {_name(best)}: {text(best)}."
+
+
+def adapts(run: Run) -> str:
+    """Whether the better of our methods adapts, where it was measured."""
+    groups = run.honest("test")
+    ours = max((name for name in groups if name in OURS), key=lambda name: groups[name].summary.mean.value, default="")
+    found = next((each for each in run.adaptation if each.method == ours), None)
+    return "" if found is None else "Adapts: yes." if found.adapts else "Adapts: no, selection only."
 
 
 def _name(method: str) -> str:

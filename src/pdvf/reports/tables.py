@@ -179,7 +179,7 @@ def headline(run: Run) -> Table:
 
 def more(run: Run) -> Table:
     """What else there is to say of each method."""
-    found = lines(run)
+    found = sorted(lines(run), key=lambda line: -line.group.summary.mean.value)
     rows = [
         [
             label(run, line.group),
@@ -195,8 +195,8 @@ def more(run: Run) -> Table:
 
 
 def environments(run: Run, split: str) -> Table | None:
-    """Every method in each environment of a split, with the paper's returns in small print."""
-    groups = run.select(split)
+    """Every method in each environment of a split, the best first, with the paper's returns in small print."""
+    groups = sorted(run.select(split), key=lambda group: -group.summary.mean.value)
     if not groups:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
