@@ -11,6 +11,7 @@ the bits of a run that nobody touched. Results go to benchmarks/results/distribu
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -195,63 +196,78 @@ def s3_server(work: Path, environment: dict[str, str]) -> subprocess.Popen[bytes
     return process
 
 
-def one(fault: str, time_: int, work: Path, reference: dict[str, str]) -> dict[str, Any]:
-    """One fault; what came of it."""
-    work = work / f"{fault}-{time_}"
+@contextlib.contextmanager
+def prepared(fault: str, work: Path) -> Iterator[tuple[Cluster, subprocess.Popen[bytes] | None]]:
+    """A cluster for one kind of fault, and an object store where the runs are in one."""
     work.mkdir(parents=True)
-    cluster, store = Cluster(work), None
-    aws = {"AWS_ENDPOINT_URL": "http://127.0.0.1:5999", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "a"}
-    by_address = fault in ("store", "disk")
-    if by_address:
-        os.environ.update({**aws, "AWS_DEFAULT_REGION": "us-east-1", "PDVF_CACHE": str(work / "cache")})
-        store = s3_server(work, dict(os.environ))
+    cluster, store, small = Cluster(work), None, work / "small"
     try:
+        if fault in ("store", "disk"):
+            aws = {"AWS_ENDPOINT_URL": "http://127.0.0.1:5999", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "a"}
+            os.environ.update({**aws, "AWS_DEFAULT_REGION": "us-east-1", "PDVF_CACHE": str(work / "cache")})
+            store = s3_server(work, dict(os.environ))
         cluster.start()
         if fault == "disk":
-            small = work / "small"
             small.mkdir()
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)], check=True)
             cluster.kill(2)
             cluster.nodes[2] = cluster.node(2, TMPDIR=str(small))
             time.sleep(15.0)
             cluster.wait_for(3, cluster.nodes[2])
-        out = f"s3://runs/{fault}-{time_}" if by_address else str(work / "run")
-        folder = work / "cache/runs/s3/runs" / f"{fault}-{time_}" if by_address else work / "run"
-        words = ["train", out, "--quiet", "--executor", "ray", "--address", f"127.0.0.1:{PORT}"]
-        if pdvf([*WORDS, "--out", out], cluster.environment, work / "command.log").wait():
-            raise SystemExit(f"no run was begun: see {work}")
-        began, told, commands = time.monotonic(), "", 0
-        while True:
-            commands += 1
-            driver = pdvf(words, cluster.environment, work / "command.log")
-            if commands == 1:
-                staged = lambda: any(e["kind"] == "stage" for e in events(folder)) or driver.poll() is not None  # noqa: E731, B023
-                wait_until(staged, "the first stage")
-                told = strike(fault, cluster, driver, store)
-                if fault == "head":
-                    driver.wait(PATIENCE)
-                    cluster.nodes.clear()
-                    cluster.start()
-            status = driver.wait(PATIENCE)
-            if status == 0 or commands == 5:
-                break
-        made = [(e["task"], e["stage"]) for e in events(folder) if e["kind"] == "stage"]
-        return {
-            "fault": fault,
-            "what": told,
-            "ended well": status == 0,
-            "commands": commands,
-            "same bits": status == 0 and sums(folder) == reference,
-            "stages": len(set(made)),
-            "stages computed again": len(made) - len(set(made)),
-            "seconds": round(time.monotonic() - began),
-        }
+        yield cluster, store
     finally:
         cluster.stop()
         if store is not None:
             os.kill(store.pid, signal.SIGKILL)
-        if (work / "small").is_dir():
-            subprocess.run(["umount", "-l", str(work / "small")], check=False)
+        if small.is_dir():
+            subprocess.run(["umount", "-l", str(small)], check=False)
+
+
+def one(
+    fault: str,
+    name: str,
+    work: Path,
+    cluster: Cluster,
+    store: subprocess.Popen[bytes] | None,
+    reference: dict[str, str],
+) -> dict[str, Any]:
+    """One fault; what came of it. The cluster is whole again afterwards."""
+    out = f"s3://runs/{name}" if store is not None else str(work / name)
+    folder = work / "cache/runs/s3/runs" / name if store is not None else work / name
+    words = ["train", out, "--quiet", "--executor", "ray", "--address", f"127.0.0.1:{PORT}"]
+    if pdvf([*WORDS, "--out", out], cluster.environment, work / "command.log").wait():
+        raise SystemExit(f"no run was begun: see {work}")
+    began, told, commands = time.monotonic(), "", 0
+    while True:
+        commands += 1
+        driver = pdvf(words, cluster.environment, work / "command.log")
+        if commands == 1:
+            staged = lambda: any(e["kind"] == "stage" for e in events(folder)) or driver.poll() is not None  # noqa: E731, B023
+            wait_until(staged, "the first stage")
+            told = strike(fault, cluster, driver, store)
+            if fault == "head":
+                driver.wait(PATIENCE)
+                cluster.nodes.clear()
+                cluster.start()
+        status = driver.wait(PATIENCE)
+        if status == 0 or commands == 5:
+            break
+    seconds = round(time.monotonic() - began)
+    for i, node in enumerate(cluster.nodes):
+        if node.poll() is not None:
+            cluster.nodes[i] = cluster.node(i)
+            cluster.wait_for(len(cluster.nodes), cluster.nodes[i])
+    made = [(e["task"], e["stage"]) for e in events(folder) if e["kind"] == "stage"]
+    return {
+        "fault": fault,
+        "what": told,
+        "ended well": status == 0,
+        "commands": commands,
+        "same bits": status == 0 and sums(folder) == reference,
+        "stages": len(set(made)),
+        "stages computed again": len(made) - len(set(made)),
+        "seconds": seconds,
+    }
 
 
 def bits(work: Path) -> dict[str, Any]:
@@ -302,10 +318,11 @@ def main() -> None:
                 raise SystemExit(f"the reference failed: see {work}/reference.log")
         reference = sums(work / "reference")
         for fault in given.faults:
-            done = json.loads(OUT.read_text()).get(f"fault: {fault}", []) if OUT.is_file() else []
-            for i in range(given.times):
-                done.append(one(fault, i, work, reference))
-                write(f"fault: {fault}", done)
+            done: list[dict[str, Any]] = []
+            with prepared(fault, work / fault) as (cluster, store):
+                for i in range(given.times):
+                    done.append(one(fault, f"{fault}-{i}", work / fault, cluster, store, reference))
+                    write(f"fault: {fault}", done)
     shutil.rmtree(work)
 
 
