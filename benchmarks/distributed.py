@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -27,6 +29,7 @@ from pdvf.config.presets import preset  # noqa: E402
 from pdvf.experiment.executors import EXECUTORS  # noqa: E402
 from pdvf.experiment.plan import plan  # noqa: E402
 from pdvf.experiment.progress import ignore  # noqa: E402
+from pdvf.experiment.provenance import describe_environment  # noqa: E402
 from pdvf.experiment.store import RunStore  # noqa: E402
 from pdvf.paper.pipeline import Problem  # noqa: E402
 
@@ -50,7 +53,7 @@ def seconds(config: Config, executor: str, workers: int) -> dict[str, float]:
 
 def swimmer() -> dict[str, Any]:
     base = preset("swimmer", "smoke")
-    config = replace(base, shards=2, ppo=replace(base.ppo, steps=8 * base.ppo.steps))
+    config = replace(base, shards=2, ppo=replace(base.ppo, steps=24 * base.ppo.steps))
     one, two = seconds(config, "processes", 1), seconds(config, "processes", 2)
     return {"one worker": one, "two workers": two, "ratio": round(one["seconds"] / two["seconds"], 2)}
 
@@ -68,7 +71,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=[*parts], default=[*parts])
     for name in parser.parse_args().parts:
         data = json.loads(OUT.read_text()) if OUT.is_file() else {}
-        data[name] = parts[name]()
+        data[name] = {"measured": describe_environment(f"python {shlex.join(sys.argv)}"), **parts[name]()}
         OUT.write_text(json.dumps(data, indent=2) + "\n")
         print(name, json.dumps(data[name]), flush=True)
 

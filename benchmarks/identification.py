@@ -2,12 +2,15 @@
 
 python benchmarks/identification.py spaceship
 python benchmarks/identification.py examples/pendulum.py:family --beyond '[{"gravity": 25, "mass": 1, "gain": 1}]'
+python benchmarks/identification.py ant-wind --packaged
 
-Trains a small PD-VF-plus, plays in unseen contexts and in those `--beyond` the range, and writes R^2 of the true
-context after 1, 16 and 64 steps, the area under the ROC curve of the out-of-distribution number at the end of an
-episode, and the share of episodes inside the range that are called out of it. With `--left-out` training environments
-are the unseen ones and no test environment is simulated: that is for development. A context is inside the range if each
-of its numbers is between the least and the greatest of training.
+Trains a small PD-VF-plus, or takes the packaged model and its runtime without JAX, plays in unseen contexts and those
+`--beyond` the range, and writes R^2 of the true context after 1, 16 and 64 steps, the area under the ROC curve of the
+out-of-distribution number at the end of an episode, and the share of episodes inside the range that are called out of
+it. A context is inside the range if each of its numbers is between the least and the greatest of training; where no
+unseen one is, those of training stand for them. With `--left-out` training environments are the unseen ones and no test
+environment is simulated: that is for development. Beyond the range of a packaged model, numbers have the names of the
+dials of `pdvf play`.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -27,14 +31,17 @@ from sklearn.metrics import roc_auc_score
 
 from pdvf.config import Config, to_dict, with_options
 from pdvf.config.presets import preset
+from pdvf.core.objective import objective_of
+from pdvf.deploy.pretrained import find, load
 from pdvf.engines import HostEngine, make_engine
-from pdvf.experiment.adaptation import adaptation_artefact, measure
+from pdvf.experiment.adaptation import EPISODES, adaptation_artefact, measure
 from pdvf.experiment.provenance import describe_environment
 from pdvf.families import make_family
+from pdvf.live.session import Player, dials_of, make_simulation
 from pdvf.methods import METHODS, agent_artefact
 from pdvf.methods.adaptive import NAME
 from pdvf.paper.problem import Problem, Stream
-from pdvf.reports.adaptation import summarise
+from pdvf.reports.adaptation import left_out_r2, summarise, unseen_r2
 
 STEPS = (1, 16, 64)
 
@@ -57,21 +64,83 @@ class Extended(Problem):
         self.__dict__["everywhere"] = np.concatenate([train.contexts[kept], unseen, far])
 
 
-def report(problem: Problem, arrays: dict[str, np.ndarray], beyond: int) -> dict[str, Any]:
+class Seen(NamedTuple):
+    """What was inferred in contexts [E, c], those of training first, and how novel the episodes were."""
+
+    contexts: np.ndarray
+    train: int
+    steps: tuple[int, ...]
+    codes: np.ndarray  # [S, k, E, J, d] after so many steps
+    novelty: np.ndarray  # [S, E, J]
+    about: dict[str, Any]
+
+
+def trained(config: Config, left_out: list[int], beyond: list[dict[str, float]]) -> Seen:
+    """By agents that are trained here."""
+    problem, method = Extended(config, left_out, beyond), METHODS[NAME]
+    training = method.train(problem, {}, problem.key(Stream.METHODS))
+    began, state, steps = time.time(), training.start(), 0.0
+    for stage in range(training.stages):
+        state, metrics = training.advance(state, stage)
+        steps += float(metrics["steps"])
+        said = {name: round(float(value), 4) for name, value in metrics.items()}
+        print(stage, f"{time.time() - began:.0f} s", json.dumps(said), file=sys.stderr, flush=True)
+    agents = training.finish(state)[agent_artefact(NAME)]
+    made, _ = measure(problem, method, agents, STEPS).advance({}, 0)
+    arrays = {name: np.asarray(x) for name, x in made[adaptation_artefact(NAME)].items()}
+    about = {
+        "seconds": round(time.time() - began),
+        "environment_steps": steps,
+        "verdict": summarise(NAME, problem.engine.family.context_names, arrays).sentence(),
+        "config": to_dict(config),
+    }
+    train, asked = problem.contexts.shape[0], tuple(arrays["steps"].tolist())
+    return Seen(problem.judged, train, asked, arrays["codes"], arrays["out_of_distribution"], about)
+
+
+def packaged(name: str, beyond: list[dict[str, float]]) -> Seen:
+    """By the model of this name that comes with the package."""
+    adapter, family = load(find(name))
+    simulation, dials = make_simulation(family), dials_of(family)
+    train, unseen = (split.contexts for split in (family.train(0), family.test(0)))
+    usual = np.array([dial.usual for dial in dials], np.float32)
+    known = np.concatenate([train, unseen])
+    inside = np.concatenate([known, np.tile(usual[known.shape[1] :], (len(known), 1))], axis=1)
+    far = np.array([[context[dial.name] for dial in dials] for context in beyond], np.float32).reshape(-1, len(dials))
+    contexts = np.concatenate([inside, far])
+    player = Player(adapter, simulation, objective_of(family), family.horizon)
+    codes, novelty = [], []
+    for context in contexts:
+        for seed in range(EPISODES):
+            player.begin(context, seed)
+            means = []
+            while not player.over:  # an agent's first action comes before it has seen a step
+                player.step(context)
+                means.append(adapter.inferred["mean"])
+            codes.append([means[min(k, len(means) - 1)] for k in STEPS])
+            novelty.append(adapter.inferred["out_of_distribution"])
+    shaped = np.moveaxis(np.array(codes).reshape(len(contexts), EPISODES, len(STEPS), -1), 2, 0)
+    about = {"model": name, "episodes": EPISODES}
+    return Seen(contexts, len(train), STEPS, shaped[None], np.array(novelty).reshape(1, len(contexts), -1), about)
+
+
+def report(names: Sequence[str], seen: Seen, beyond: int) -> dict[str, Any]:
     """What was found, with R^2 by the name of the hidden number."""
-    train, contexts = problem.contexts.shape[0], problem.judged
-    inside = np.all((contexts >= problem.contexts.min(0)) & (contexts <= problem.contexts.max(0)), axis=1)
+    contexts, train, novelty = seen.contexts, seen.train, seen.novelty
+    inside = np.all((contexts >= contexts[:train].min(0)) & (contexts <= contexts[:train].max(0)), axis=1)
     unseen = np.arange(len(contexts)) >= train
     far = np.arange(len(contexts)) >= len(contexts) - beyond
-    known = arrays | {"contexts": contexts[~far], "codes": arrays["codes"][:, :, ~far]}
-    found = summarise(NAME, problem.engine.family.context_names, known)
+    known, codes = contexts[~far, : len(names)], seen.codes[:, :, ~far]
+
+    def mean(scores: list[list[dict[str, float]]]) -> dict[str, list[float]]:
+        """Over seeds [S][k], by name."""
+        return {name: np.round(np.mean([[k[name] for k in s] for s in scores], 0), 4).tolist() for name in scores[0][0]}
+
     row: dict[str, Any] = {
-        "steps": list(found.steps),
-        "r2_left_out": {name: np.round(x, 4).tolist() for name, x in found.known.items()},
-        "r2_unseen": {name: np.round(x, 4).tolist() for name, x in found.unseen.items()},
-        "verdict": found.sentence(),
+        "steps": list(seen.steps),
+        "r2_left_out": mean([[left_out_r2(names, known[:train], code[:train]) for code in s] for s in codes]),
+        "r2_unseen": mean([[unseen_r2(names, known, code, train) for code in s] for s in codes]),
     }
-    novelty = arrays["out_of_distribution"]  # [S, E, J]
     row["out_of_distribution"] = [
         {"context": c.tolist(), "quantiles": np.quantile(n, [0, 0.5, 1]).round(3).tolist()}
         for c, n in zip(contexts, np.moveaxis(novelty, 1, 0), strict=True)
@@ -82,9 +151,9 @@ def report(problem: Problem, arrays: dict[str, np.ndarray], beyond: int) -> dict
         "unseen, inside": float((like_training > 1).mean()) if like_training.size else None,
     }
     if beyond:
-        apart = novelty[:, far].ravel()
-        truth = np.concatenate([np.zeros(like_training.size), np.ones(apart.size)])
-        row["auroc"] = float(roc_auc_score(truth, np.concatenate([like_training, apart])))
+        within, apart = like_training if like_training.size else novelty[:, ~unseen].ravel(), novelty[:, far].ravel()
+        truth = np.concatenate([np.zeros(within.size), np.ones(apart.size)])
+        row["auroc"] = float(roc_auc_score(truth, np.concatenate([within, apart])))
         row["found"] = float((apart > 1).mean())
     return row
 
@@ -98,31 +167,19 @@ def main() -> None:
     parser.add_argument("--left-out", type=int, nargs="*", default=[], help="numbers of training environments")
     parser.add_argument("--beyond", type=json.loads, default=[], help="contexts by name, as JSON")
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "JSON"))
+    parser.add_argument("--packaged", action="store_true", help="the model that comes with the package")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    config = with_options(
-        preset(given.family, given.preset),
-        {"seed": given.seed, "policy_seeds": given.seeds} | {name: json.loads(value) for name, value in given.option},
-    )
-    problem, method = Extended(config, given.left_out, given.beyond), METHODS[NAME]
-    training = method.train(problem, {}, problem.key(Stream.METHODS))
-    began, state, steps = time.time(), training.start(), 0.0
-    for stage in range(training.stages):
-        state, metrics = training.advance(state, stage)
-        steps += float(metrics["steps"])
-        said = {name: round(float(value), 4) for name, value in metrics.items()}
-        print(stage, f"{time.time() - began:.0f} s", json.dumps(said), file=sys.stderr, flush=True)
-    agents = training.finish(state)[agent_artefact(NAME)]
-    made, _ = measure(problem, method, agents, STEPS).advance({}, 0)
-    arrays = {name: np.asarray(x) for name, x in made[adaptation_artefact(NAME)].items()}
-    found = report(problem, arrays, len(given.beyond))
-    record = {
-        **describe_environment(f"python {shlex.join(sys.argv)}"),
-        "seconds": round(time.time() - began),
-        "environment_steps": steps,
-        **found,
-        "config": to_dict(config),
-    }
+    if given.packaged:
+        family, seen = load(find(given.family))[1], packaged(given.family, given.beyond)
+    else:
+        options = {"seed": given.seed, "policy_seeds": given.seeds}
+        options |= {name: json.loads(value) for name, value in given.option}
+        config = with_options(preset(given.family, given.preset), options)
+        family = make_family(config.family, config.environment)
+        seen = trained(config, given.left_out, given.beyond)
+    found = report(family.context_names, seen, len(given.beyond))
+    record = {**describe_environment(f"python {shlex.join(sys.argv)}"), **found, **seen.about}
     name = given.family.removesuffix(":family").split("/")[-1].removesuffix(".py")
     out = given.out or Path(__file__).parent / "results" / f"identification_{name}.json"
     out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -15,8 +15,10 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,7 @@ ROOT = HERE.parents[1]
 OUT = ROOT / "benchmarks" / "results" / "distributed.json"
 sys.path.insert(0, str(ROOT / "tests"))
 
+from pdvf.experiment.provenance import describe_environment  # noqa: E402
 from tiny import TINY, command_line  # noqa: E402
 
 PORT = 6411
@@ -54,6 +57,7 @@ class Cluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(24),
             "RAY_raylet_start_wait_time_s": "300",
+            "RAY_worker_niceness": "0",  # others may use the machine
             "RAY_USAGE_STATS_ENABLED": "0",
         }
         for i in range(3):
@@ -292,11 +296,30 @@ def bits(work: Path) -> dict[str, Any]:
         cluster.stop()
 
 
-def write(name: str, value: Any) -> None:
+def write(name: str, **value: Any) -> None:
+    """Adds a part to the file, and brings the table of faults up to date."""
     data = json.loads(OUT.read_text()) if OUT.is_file() else {}
-    data[name] = value
+    data[name] = {"measured": describe_environment(f"python {shlex.join(sys.argv)}"), **value}
+    data["benchmarks"] = [row(fault, data[fault]["repetitions"]) for fault in FAULTS if fault in data]
     OUT.write_text(json.dumps(data, indent=2) + "\n")
     print(name, json.dumps(value), flush=True)
+
+
+def row(fault: str, repetitions: list[dict[str, Any]]) -> dict[str, Any]:
+    """All repetitions of a fault in a line."""
+    column = {name: [each[name] for each in repetitions] for name in repetitions[0]}
+    return {
+        "fault": fault,
+        "what": column["what"][0],
+        "times": len(repetitions),
+        "ended well": sum(column["ended well"]),
+        "same bits": sum(column["same bits"]),
+        "commands, at most": max(column["commands"]),
+        "stages": max(column["stages"]),
+        "made again, mean": statistics.fmean(column["stages computed again"]),
+        "made again, at most": max(column["stages computed again"]),
+        "s, median": round(statistics.median(column["seconds"])),
+    }
 
 
 def main() -> None:
@@ -310,7 +333,7 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="pdvf-cluster-"))
     print(f"work folder: {work}", flush=True)
     if given.bits:
-        write("bits", bits(work))
+        write("bits", **bits(work))
     if given.faults:
         out = str(work / "reference")
         for words in ([*WORDS, "--out", out], ["train", out, "--quiet"]):
@@ -322,7 +345,7 @@ def main() -> None:
             with prepared(fault, work / fault) as (cluster, store):
                 for i in range(given.times):
                     done.append(one(fault, f"{fault}-{i}", work / fault, cluster, store, reference))
-                    write(f"fault: {fault}", done)
+                    write(fault, repetitions=done)
     shutil.rmtree(work)
 
 
