@@ -5,7 +5,8 @@
 
 Each node is `ray start` of its own with one CPU and an address on loopback. A command runs on it, the fault strikes
 while phase 1, in two parts, is under way, and the command is given again until it ends well. Its artefacts must have
-the bits of a run that nobody touched. Results go to benchmarks/results/distributed.json, one entry a part.
+the bits of a run that nobody touched. Results go to benchmarks/results/distributed.json, one entry a part. A fault is
+repeated until there are so many repetitions in the file: a campaign that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -341,9 +342,11 @@ def main() -> None:
                 raise SystemExit(f"the reference failed: see {work}/reference.log")
         reference = sums(work / "reference")
         for fault in given.faults:
-            done: list[dict[str, Any]] = []
+            done = list(json.loads(OUT.read_text()).get(fault, {}).get("repetitions", [])) if OUT.is_file() else []
+            if len(done) >= given.times:
+                continue
             with prepared(fault, work / fault) as (cluster, store):
-                for i in range(given.times):
+                for i in range(len(done), given.times):
                     done.append(one(fault, f"{fault}-{i}", work / fault, cluster, store, reference))
                     write(fault, repetitions=done)
     shutil.rmtree(work)
