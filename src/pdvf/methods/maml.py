@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.engines.wrappers import TransitionHistory
 from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
+from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Critic, FeedForward, make_actor_critic
 from pdvf.rl.ppo import MakeNetworks
@@ -156,23 +156,14 @@ class MetaAgent(eqx.Module):
 def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """Meta-training on all training environments."""
     del inputs
-    seeds, given = problem.config.policy_seeds, problem.config.baselines
+    seeds, family, given = problem.config.policy_seeds, problem.engine.family, problem.config.baselines
     options = method_ppo(problem, seeds, environments=given.meta_batch, minibatches=given.meta_batches)
+    networks = meta_networks(family.observation, options.discount, given.meta_step)
 
     def assemble(actor: Any) -> MetaAgent:
-        return MetaAgent(actor, problem.engine.family.probe_steps)
+        return MetaAgent(actor, family.probe_steps)
 
-    return TaskPPO(
-        problem,
-        "maml",
-        key,
-        options,
-        uniform(problem, seeds),
-        no_features(problem, seeds),
-        assemble,
-        meta_networks(problem.engine.family.observation, options.discount, given.meta_step),
-        TransitionHistory,
-    )
+    return TaskPPO(problem, "maml", key, options, assemble, make_networks=networks, wrap=TransitionHistory)
 
 
 MAML = Method(

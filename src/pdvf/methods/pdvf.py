@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array
 from pdvf.core.objective import objective_of
 from pdvf.methods.base import AtOnce, Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Transitions, agent_artefact
-from pdvf.methods.multitask_ppo import NearestPolicy, Unconditioned
+from pdvf.methods.kmeans import NearestPolicy
+from pdvf.methods.ppo_all import Unconditioned
 from pdvf.paper import untrained
 from pdvf.paper.adapter import Adapter, Select, closed_form
 from pdvf.paper.pipeline import Problem, Supervised, best_policy, transfer

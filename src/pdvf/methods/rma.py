@@ -30,7 +30,7 @@ from pdvf.methods.base import (
     agent_artefact,
     one_policy,
 )
-from pdvf.methods.multitask_ppo import ORACLE, ContextConditioned, context_features
+from pdvf.methods.oracle import ORACLE, ContextConditioned, context_features
 from pdvf.methods.play import acting_agent, begin_agent
 from pdvf.paper import untrained
 from pdvf.paper.pipeline import Problem
