@@ -195,6 +195,11 @@ class Effects(NamedTuple):
     subtrahend: Array  # [N] environment, or -1 for the mean of all codes
     target: Array  # [N, m]
 
+    def predicted(self, effect: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """What effects [N, m, k] of codes [E, k] make of the target, in NumPy."""
+        subtracted = np.where(np.asarray(self.subtrahend)[:, None] < 0, 0.0, codes[self.subtrahend])
+        return np.einsum("nmk,nk->nm", effect, codes[self.minuend] - subtracted)
+
 
 def effects(model: DynamicsModel, rows: Rows, paired: bool) -> Effects:
     """The effects on rows [N, ...], for `normalise`."""
@@ -232,8 +237,7 @@ def normalise(raw: np.ndarray, seen: Effects, before: np.ndarray) -> Frame:
     spread = np.sum(target**2) + 1e-12
     for k in range(1, size + 1):
         kept = principal[:, :k] @ back[:, :k].T
-        apart = kept[seen.minuend] - np.where(np.asarray(seen.subtrahend)[:, None] < 0, 0.0, kept[seen.subtrahend])
-        explained[k - 1] = 1 - np.sum((np.einsum("nmk,nk->nm", effect, apart) - target) ** 2) / spread
+        explained[k - 1] = 1 - np.sum((seen.predicted(effect, kept) - target) ** 2) / spread
     most = min(environments - 1, size)
     rank = 1 + int(np.argmax(explained[:most] > explained[:most].max() - NEGLIGIBLE))
     centre, shape = enclosing_ellipsoid(principal[:, :rank])

@@ -63,6 +63,32 @@ class OneStage:
         return state
 
 
+@dataclass(frozen=True)
+class Derived:
+    """Another computation under a name of its own, which leaves something else from the same last state."""
+
+    name: str
+    inner: Staged[Any]
+    leave: Callable[[Any], Mapping[str, Any]]
+
+    @property
+    def stages(self) -> int:
+        """Those of the other."""
+        return self.inner.stages
+
+    def start(self) -> Any:
+        """The first state of the other."""
+        return self.inner.start()
+
+    def advance(self, state: Any, stage: int) -> tuple[Any, Mapping[str, Any]]:
+        """A stage of the other."""
+        return self.inner.advance(state, stage)
+
+    def finish(self, state: Any) -> Mapping[str, Any]:
+        """What is made of the last state."""
+        return self.leave(state)
+
+
 class Ensemble(Staged[State], Protocol):
     """One whose state has a leading axis of rows that learn independently, such as policies.
 

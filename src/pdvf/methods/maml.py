@@ -20,7 +20,7 @@ from pdvf.engines.wrappers import TransitionHistory
 from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions, one_policy
 from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
 from pdvf.paper.pipeline import Problem
-from pdvf.rl.networks import Critic, FeedForward, make_actor_critic
+from pdvf.rl.networks import Critic, FeedForward, feed_forward, make_actor_critic
 from pdvf.rl.ppo import MakeNetworks
 
 OFFSET = 0.5  # exploration while probing, of the largest action
@@ -89,10 +89,7 @@ class MetaActor(FeedForward):
 
     def _value(self, observations: Array) -> Array:
         """Values [m] of observations [m, o]."""
-        x = jax.vmap(self._scale)(observations)
-        for layer in self.value_layers[:-1]:
-            x = jnp.tanh(jax.vmap(layer)(x))
-        return jax.vmap(self.value_layers[-1])(x)[:, 0]
+        return jax.vmap(lambda o: feed_forward(self.value_layers, self._scale(o)))(observations)[:, 0]
 
     def _scale(self, observation: Array) -> Array:
         o = observation.shape[-1]

@@ -1,7 +1,7 @@
 """PPO on many environments at once, for the methods that train policies of their own.
 
-It is the PPO of the reinforcement learning phase, seen through `engines.wrappers.MultiTask`: one policy for all training
-environments or one for each cluster of them, which may be told something of the environment it is in.
+It is the PPO of the reinforcement learning phase, seen through `engines.wrappers.MultiTask`: one policy for all
+training environments, or one for each cluster of them, that may be told something of the environment it is in.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +12,9 @@ import jax.numpy as jnp
 
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import compiled, shard_over_devices
+from pdvf.core.devices import Program, compiled, shard_over_devices
 from pdvf.core.networks import vmap_init
+from pdvf.engines.rollout import where
 from pdvf.paper import aggregate, policy
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import Labelled, ReturnScale
@@ -139,9 +141,8 @@ class Supervised:
     def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Any]]:
         """One round for the decoder, the initial training of W, or one stage of aggregation."""
         rounds = self.problem.config.value.decoder_rounds
-        programs = (self._decoder_round, self._initial, self._stage)
         now = 0 if stage < rounds else 1 if stage == rounds else 2
-        state, metrics = programs[now]((self.experts, self.trajectories), state)
+        state, metrics = self._programs[now]((self.experts, self.trajectories), state)
         return state, metrics | {"steps": float(self._steps(now) + self._steps_around(stage))}
 
     def _steps(self, now: int) -> int:
@@ -161,19 +162,11 @@ class Supervised:
         return (probe_steps(self.problem) if stage == 0 else 0) + (last if stage == self.stages - 1 else 0)
 
     @cached_property
-    def _decoder_round(self):
-        return self._program(self._aggregate_decoder)
+    def _programs(self) -> list[Program]:
+        def program(function: Callable[..., Any]) -> Program:
+            return shard_over_devices(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
 
-    @cached_property
-    def _initial(self):
-        return self._program(self._initial_value)
-
-    @cached_property
-    def _stage(self):
-        return self._program(self._aggregate_value)
-
-    def _program(self, function):
-        return shard_over_devices(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
+        return [program(one) for one in (self._aggregate_decoder, self._initial_value, self._aggregate_value)]
 
     def _aggregate_decoder(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """States that decoded embeddings visit, labelled by the experts they came from; then the decoder learns."""
@@ -211,9 +204,9 @@ class Supervised:
         del experts, trajectories
         options = self.problem.config.value
         key, extra_key, order_key, score_key = jax.random.split(state.key, 4)
-        environments = jnp.arange(2) * (state.bank.shape[1] // 2)
-        known = state.bank[:, environments].reshape(-1, state.bank.shape[-1])
-        extra = aggregate.extra_embeddings(state.bank.reshape(-1, state.bank.shape[-1]), options, extra_key)
+        environments, e = jnp.arange(2) * (state.bank.shape[1] // 2), state.bank.shape[-1]
+        known = state.bank[:, environments].reshape(-1, e)
+        extra = aggregate.extra_embeddings(state.bank.reshape(-1, e), options, extra_key)
         z_pi = jax.random.permutation(order_key, jnp.concatenate([known, extra]))
         engine, contexts = self.problem.engine, self.problem.contexts
         original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
@@ -242,12 +235,14 @@ class Supervised:
         loss = state.held_out / options.members + error
         worst = jnp.argmax(state.losses)
         keep = loss < state.losses[worst]
-        snapshots = jax.tree.map(
-            lambda kept, new: jnp.where(keep, kept.at[worst].set(new), kept), state.snapshots, state.value.model
+        snapshots, losses = jax.tree.map(
+            lambda kept, new: jnp.where(keep, kept.at[worst].set(new), kept),
+            (state.snapshots, state.losses),
+            (state.value.model, loss),
         )
         state = state._replace(
             snapshots=snapshots,
-            losses=jnp.where(keep, state.losses.at[worst].set(loss), state.losses),
+            losses=losses,
             aggregated=aggregate.append(state.aggregated, scores, state.filled),
             filled=state.filled + scores.z_pi.shape[0],
             key=key,
@@ -274,22 +269,16 @@ class Supervised:
 
         `initial_adapter` has W as it was before aggregation.
         """
+        options = self.problem.config.value
 
         def one(state: Learning) -> dict[str, Adapter]:
-            best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
-            best = jax.tree.map(
-                lambda kept, now: jnp.where(self.problem.config.value.stages > 0, kept, now), best, state.value.model
-            )
-            chosen = jax.tree.map(
-                lambda all_, one: jnp.where(
-                    jnp.isfinite(state.losses).reshape(-1, *(1,) * one.ndim), all_, one[None]
-                ).reshape(-1, *one.shape[1:]),
-                state.snapshots,
-                best,
-            )
+            best = state.value.model
+            if options.stages > 0:
+                best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
+            chosen = jax.tree.map(partial(where, jnp.isfinite(state.losses)), state.snapshots, best)
+            chosen = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chosen)
             probed = state.body.begin(self.problem.engine, self.problem.contexts, state.key)
             bank = state.bank.reshape(-1, state.bank.shape[-1])
-            options = self.problem.config.value
 
             def adapter(members: QuadraticValue) -> Adapter:
                 return Adapter(state.body, members, state.scale, probed.z_d, bank, options.anchor, options.anchor_width)

@@ -100,8 +100,7 @@ class Spaceship(OnCircle, Timed):
     @property
     def action(self) -> Box:
         """The force of the ship's engine, clipped per component."""
-        force = np.full(2, self.options.force, np.float32)
-        return Box(-force, force)
+        return Box.symmetric(2, self.options.force)
 
     @property
     def control_step(self) -> float:
