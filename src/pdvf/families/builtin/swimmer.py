@@ -121,7 +121,6 @@ FAMILY = FamilySpec(
             "value.stages": 10,
             "value.decoder_rounds": 4,
         },
-        paper={},
         best=FAR_SIGHTED,
         quick=FAR_SIGHTED,
     ),
