@@ -124,7 +124,6 @@ def held_out_effects(model: DynamicsModel, rows: Rows, paired: bool):
 class Quality(NamedTuple):
     """How far a model may be trusted, on held-out steps of training environments."""
 
-    explained: Array  # [K] R^2 of the effect with 1, 2, ... numbers a code
     rank: Array  # [] numbers of a code
     relative_error: Array  # [] median relative error of the effect
 
@@ -141,9 +140,9 @@ def renormalise(models: DynamicsModel, seen: Any) -> tuple[DynamicsModel, Qualit
         wrong = np.linalg.norm(predicted - own.target, axis=-1)[moved] / size[moved]
         frames.append(frame)
         errors.append(np.median(wrong) if moved.any() else 1.0)
-    codes, origin, turned, explained, rank = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*frames, strict=True))
+    codes, origin, turned, rank = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*frames, strict=True))
     models = eqx.tree_at(lambda m: (m.codes, m.origin, m.frame), models, (codes, origin, turned))
-    return models, Quality(explained, rank, jnp.asarray(np.array(errors, np.float32)))
+    return models, Quality(rank, jnp.asarray(np.array(errors, np.float32)))
 
 
 def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:

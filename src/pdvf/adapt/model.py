@@ -213,12 +213,11 @@ def effects(model: DynamicsModel, rows: Rows, paired: bool) -> Effects:
 
 
 class Frame(NamedTuple):
-    """How raw codes become codes, in NumPy; `explained` [K] is the R^2 of the effect with 1, 2, ... numbers."""
+    """How raw codes become codes, in NumPy, and of how many numbers."""
 
     codes: np.ndarray
     origin: np.ndarray
     frame: np.ndarray
-    explained: np.ndarray
     rank: int
 
 
@@ -233,7 +232,7 @@ def normalise(raw: np.ndarray, seen: Effects, before: np.ndarray) -> Frame:
     _, _, directions = np.linalg.svd((raw - mean) @ root, full_matrices=False)
     principal = (raw - mean) @ root @ directions.T  # [E, r] in units of the effect
     back = np.linalg.solve(root.T, directions.T)  # raw = mean + back @ principal
-    explained = np.zeros(size)
+    explained = np.zeros(size)  # R^2 of the effect with 1, 2, ... numbers a code
     spread = np.sum(target**2) + 1e-12
     for k in range(1, size + 1):
         kept = principal[:, :k] @ back[:, :k].T
@@ -247,7 +246,7 @@ def normalise(raw: np.ndarray, seen: Effects, before: np.ndarray) -> Frame:
     if np.any(before):
         u, _, vt = np.linalg.svd(codes.T @ before)
         codes, frame = codes @ (u @ vt), frame @ (u @ vt)
-    return Frame(codes, mean + back[:, :rank] @ centre, frame, explained, rank)
+    return Frame(codes, mean + back[:, :rank] @ centre, frame, rank)
 
 
 def enclosing_ellipsoid(points: np.ndarray, tolerance: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:

@@ -74,7 +74,6 @@ class BeliefTasks:
 
     def reset(self, keys: Array, contexts: Array) -> tuple[TaskState, Array]:
         """Episodes at their start, with the prior as their belief."""
-        del contexts
         environment, context, reset_keys = jax.vmap(self._draw)(keys)
         inner, observation = self._engine.reset(reset_keys, context)
         prior = Belief.prior(self.model.code_size)
@@ -84,7 +83,6 @@ class BeliefTasks:
 
     def step(self, contexts: Array, states: TaskState, actions: Array) -> tuple[TaskState, Outcome]:
         """One step of each episode; the belief takes it in."""
-        del contexts
         inner, outcome = self._engine.step(states.context, states.inner, actions)
         scaled = jnp.clip(Scaler.from_box(self.inner.family.action).scale(actions), -1.0, 1.0)
         learn = jax.vmap(update, in_axes=(None, 0, 0, 0, 0))

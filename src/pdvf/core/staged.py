@@ -180,5 +180,4 @@ class Joined:
 
     def finish(self, state: Any) -> Mapping[str, Any]:
         """What the whole leaves."""
-        del state
         return self.ensemble.finish(jax.tree.map(lambda *x: jnp.concatenate(x), *(rows for rows, _ in self.parts)))

@@ -51,7 +51,7 @@ class MjxEngine:
 
     def reset(self, keys: Array, contexts: Array) -> tuple[Physics, Array]:
         """States and observations [n, o] at the start of an episode."""
-        del contexts  # the rest pose is the same in all of them
+        # The rest pose is the same in all contexts.
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, self._table.rest)
         return physics, jax.vmap(self.family.observe)(physics)
 

@@ -42,7 +42,7 @@ class MujocoCEngine:
 
     def reset(self, keys: Array, contexts: Array) -> tuple[BitState, Array]:
         """States and observations [n, o] at the start of an episode; JAX alone, no call of MuJoCo."""
-        del contexts  # the rest pose is the same in all of them
+        # The rest pose is the same in all contexts.
         rest = Physics(*(jnp.asarray(x, jnp.float32) for x in self._host.layout.rest))
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, rest)
         physics = jax.lax.optimization_barrier(physics)  # else the compiler draws the noise anew for each use

@@ -76,8 +76,8 @@ def begin(engine: Engine, contexts: Array, key: Array) -> Episodes:
 
 def play(
     engine: Engine, contexts: Array, episodes: Episodes, act: Act, key: Array | None, steps: int, record: bool = True
-) -> tuple[Episodes, Transitions | None]:
-    """Goes on for some steps; an episode that has ended stays as it is. Steps are kept when `record` is set."""
+) -> tuple[Episodes, Any]:
+    """Goes on for some steps; an episode that has ended stays as it is. Gives `Transitions` if `record` is set."""
     scaler = Scaler.from_box(engine.family.action)
 
     def step(episodes: Episodes, key: Array | None) -> tuple[Episodes, Transitions | None]:

@@ -14,7 +14,6 @@ from pdvf.paper.pipeline import Problem, best_policy
 
 def train_best_single(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phase 1 did."""
-    del key
     seeds = problem.config.model_seeds
 
     def make() -> Unconditioned:

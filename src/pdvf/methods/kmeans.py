@@ -29,12 +29,10 @@ class NearestPolicy(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """None is chosen yet."""
-        del observation, hidden
         return jnp.full((), -1)
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The probe policy at first, then the nearest."""
-        del feedback
         own = jax.tree.map(lambda x: x[memory], self.actors)(observation)
         return jnp.where(memory >= 0, own, self.body.probe(observation)), memory
 

@@ -134,7 +134,6 @@ class MetaAgent(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Adapting:
         """The meta-learned weights."""
-        del hidden
         m, dtype = self.probe_steps, observation.dtype
         shapes = [layer.weight.shape for layer in self.actor.layers]
         empty = tuple(Gradient(jnp.zeros((m, i), dtype), jnp.zeros((m, o), dtype)) for o, i in shapes)
@@ -142,7 +141,6 @@ class MetaAgent(eqx.Module):
 
     def act(self, memory: Adapting, observation: Array, feedback: Feedback) -> tuple[Array, Adapting]:
         """The mean under the present weights."""
-        del feedback
         return self.actor.mean(memory.gradient, memory.adapted, observation), memory
 
     def adapt(self, memory: Adapting, transitions: Transitions) -> Adapting:
@@ -152,7 +150,6 @@ class MetaAgent(eqx.Module):
 
 def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """Meta-training on all training environments."""
-    del inputs
     seeds, family, given = problem.config.policy_seeds, problem.engine.family, problem.config.baselines
     options = method_ppo(problem, seeds, environments=given.meta_batch, minibatches=given.meta_batches)
     networks = meta_networks(family.observation, options.discount, given.meta_step)

@@ -25,13 +25,11 @@ class ContextConditioned(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """Features [f] of the context it is told."""
-        del observation
         assert hidden is not None
         return (context_features(self.names, hidden.context) - self.centre) / self.width
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The policy's mean."""
-        del feedback
         return self.actor(jnp.concatenate([observation, memory])), memory
 
 
@@ -60,7 +58,6 @@ def scaled_features(family: Family, contexts: Array) -> tuple[Array, Array, Arra
 
 def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One policy for all training environments, told which it is in."""
-    del inputs
     seeds, family = problem.config.policy_seeds, problem.engine.family
     features, centre, width = scaled_features(family, problem.contexts)
 

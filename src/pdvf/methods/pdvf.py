@@ -36,7 +36,6 @@ class ValueFunction(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Choice:
         """Keeps the initial state."""
-        del hidden
         known = self.adapter.train_z_d, self.adapter.train_z_pi
         z_d, z_pi = (jnp.zeros(x.shape[-1], observation.dtype) for x in known)
         return Choice(observation, z_d, z_pi, jnp.zeros((), bool))
@@ -47,7 +46,6 @@ class ValueFunction(eqx.Module):
 
     def learn(self, memory: Choice, observation: Array, feedback: Feedback) -> Choice:
         """Nothing: all that is inferred is inferred from the probing steps."""
-        del observation, feedback
         return memory
 
     def decide(self, memory: Choice, observation: Array) -> Array:
@@ -83,7 +81,6 @@ def value_agents(adapter: Adapter, select: Select = closed_form) -> ValueFunctio
 
 def train_pd_vf(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phases 1 to 3 did."""
-    del problem, key
     return AtOnce("pd-vf", lambda: value_agents(inputs["adapter"]))
 
 
@@ -94,13 +91,11 @@ _SUPERVISED = PHASES["fit"].needs
 
 def train_no_agg_value(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: W as phase 3 had it before aggregation; the decoder is the run's own, with aggregation."""
-    del problem, key
     return AtOnce("no-agg-value", lambda: value_agents(inputs["initial_adapter"]))
 
 
 def train_no_agg_policy(problem: Problem, inputs: Inputs, key: Array) -> Derived:
     """The supervised phase once more: the decoder as the autoencoder left it, then W with aggregation."""
-    del key
     name = "no-agg-policy"
     config = replace(problem.config, value=replace(problem.config.value, decoder_rounds=0))
     phase = Supervised(replace(problem, config=config), *(inputs[needed] for needed in _SUPERVISED))

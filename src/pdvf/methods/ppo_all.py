@@ -16,18 +16,15 @@ class Unconditioned(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> tuple[()]:
         """Remembers nothing."""
-        del observation, hidden
         return ()
 
     def act(self, memory: tuple[()], observation: Array, feedback: Feedback) -> tuple[Array, tuple[()]]:
         """The policy's mean."""
-        del feedback
         return self.actor(observation), memory
 
 
 def train_ppo_all(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One policy for all training environments."""
-    del inputs
     return TaskPPO(problem, "ppo-all", key, method_ppo(problem, problem.config.policy_seeds), Unconditioned)
 
 

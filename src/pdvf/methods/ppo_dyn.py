@@ -37,13 +37,11 @@ class DynamicsConditioned(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Probing:
         """Knows nothing."""
-        del hidden
         size = self.body.dynamics.encoder.embedding.weight.shape[-2]
         return Probing(jnp.zeros(size, observation.dtype), jnp.zeros((), bool))
 
     def act(self, memory: Probing, observation: Array, feedback: Feedback) -> tuple[Array, Probing]:
         """The probe policy at first, then its own."""
-        del feedback
         own = self.actor(jnp.concatenate([observation, memory.feature]))
         return jnp.where(memory.known, own, self.body.probe(observation)), memory
 

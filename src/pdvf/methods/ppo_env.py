@@ -19,19 +19,16 @@ class OwnPolicy(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """The environment it is told."""
-        del observation
         assert hidden is not None
         return hidden.environment
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
         """The mean of that environment's policy."""
-        del feedback
         return jax.tree.map(lambda x: x[memory], self.actors)(observation), memory
 
 
 def train_ppo_env(problem: Problem, inputs: Inputs, key: Array) -> AtOnce:
     """Nothing to train: phase 1 did, in the test environments too."""
-    del problem, key
 
     def make() -> OwnPolicy:
         def join(kept: Array, bound: Array) -> Array:

@@ -16,7 +16,6 @@ class RecurrentAgent(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """An empty hidden state [h]."""
-        del observation, hidden
         return self.actor.initial_carry()
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
@@ -26,7 +25,6 @@ class RecurrentAgent(KeepsMemory):
 
 def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One recurrent policy for all training environments."""
-    del inputs
     given = problem.config.baselines
     options = method_ppo(
         problem,

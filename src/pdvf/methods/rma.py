@@ -89,7 +89,6 @@ class OnlineAgent(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> History:
         """An empty history."""
-        del hidden
         o, a = observation.shape[-1], self.actor.log_std.shape[-1]
         rows = jnp.zeros((self.history, o))
         return History(rows, jnp.zeros((self.history, a)), rows, jnp.zeros(self.history, bool), observation)

@@ -54,8 +54,8 @@ class Body(eqx.Module):
 
     def finish(
         self, engine: Engine, contexts: Array, probed: Probed, z_pi: Array, key: Array, record: bool = False
-    ) -> tuple[Array, Transitions | None]:
-        """Plays on as z_pi [n, e] until the end: returns [n] with the probing steps counted in, and the steps."""
+    ) -> tuple[Array, Any]:
+        """Plays on as z_pi [n, e] until the end: returns [n] with the probing steps counted in, and steps as `play`."""
 
         def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
             return jax.vmap(self.decoder)(observation, z_pi), memory

@@ -67,7 +67,6 @@ class ReinforcementLearning:
 
     def steps(self, stage: int) -> int:
         """Environment steps of a stage."""
-        del stage
         options = self.problem.config.ppo
         return self.rows * options.updates_per_checkpoint * options.environments * options.rollout
 

@@ -206,7 +206,6 @@ class Supervised:
 
     def _initial_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """Scores the embeddings of training policies and others near and far, then trains W on these returns."""
-        del experts, trajectories
         key, extra_key, order_key, score_key = jax.random.split(state.key, 4)
         environments, e = jnp.arange(2) * (state.bank.shape[1] // 2), state.bank.shape[-1]
         known = state.bank[:, environments].reshape(-1, e)
@@ -223,7 +222,6 @@ class Supervised:
 
         How far W was off for its own OPEs, which it had not seen, counts in the loss that decides which stages stay.
         """
-        del experts, trajectories
         key, play_key = jax.random.split(state.key)
         scores, predicted, own = aggregate.play_optimal(
             self.problem.engine,
