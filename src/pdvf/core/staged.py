@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -104,16 +104,12 @@ class Ensemble(Staged[State], Protocol):
         """Environment steps of a stage."""
         ...
 
-    def part(self, first: int, end: int) -> Self:
-        """The same with rows from `first` to before `end` alone."""
-        ...
-
     def no_metrics(self) -> Any:
         """Zeros in place of the metrics of a stage [rows, ...]."""
         ...
 
-    def learn(self, state: State, stage: int) -> tuple[State, Any]:
-        """As `advance`, with metrics [rows, ...]."""
+    def learn(self, state: State, stage: int, rows: slice = slice(None)) -> tuple[State, Any]:
+        """As `advance` for the state of some rows, with metrics [rows, ...]."""
         ...
 
     def summary(self, metrics: Any) -> Mapping[str, Any]:
@@ -127,6 +123,8 @@ class Part:
 
     name: str
     ensemble: Ensemble[Any]
+    first: int
+    end: int
 
     @property
     def stages(self) -> int:
@@ -135,15 +133,16 @@ class Part:
 
     def start(self) -> tuple[Any, Any]:
         """The state of these rows and no metrics."""
-        blank = self.ensemble.no_metrics()
-        return self.ensemble.start(), jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), blank)
+        whole = self.ensemble.start(), self.ensemble.no_metrics()
+        rows, blank = jax.tree.map(lambda x: x[self.first : self.end], whole)
+        return rows, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), blank)
 
     def advance(self, state: tuple[Any, Any], stage: int) -> tuple[tuple[Any, Any], Mapping[str, Any]]:
         """A stage of these rows."""
         rows, kept = state
-        rows, metrics = self.ensemble.learn(rows, stage)
+        rows, metrics = self.ensemble.learn(rows, stage, slice(self.first, self.end))
         kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), kept, metrics)
-        return (rows, kept), {"steps": float(self.ensemble.steps(stage))}
+        return (rows, kept), {"steps": self.ensemble.steps(stage) * (self.end - self.first) / self.ensemble.rows}
 
     def finish(self, state: tuple[Any, Any]) -> Mapping[str, Any]:
         """What `Joined` takes."""

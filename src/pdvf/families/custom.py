@@ -31,7 +31,7 @@ from pdvf.core.validation import ConfigError, episode, require
 from pdvf.families import loading as targets
 from pdvf.families.base import MjSpec, Physics, Split
 from pdvf.families.env_pool import STEP_TIMEOUT, EnvPool
-from pdvf.families.mujoco import base_model, call_user, near, never
+from pdvf.families.mujoco import base_model, call_user, never, noisy_start
 
 Context = Mapping[str, float]
 
@@ -228,7 +228,7 @@ class MujocoModel(NamedContexts):
 
     def start(self, key: Array, rest: Physics) -> Physics:
         """Rest, with uniform noise on everything."""
-        return near(rest, self.noise, key)
+        return noisy_start(rest, self.noise, key)
 
     def observe(self, physics: Physics) -> Array:
         """Observation [o] of a state."""

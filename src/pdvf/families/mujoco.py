@@ -43,7 +43,7 @@ def asset(name: str) -> MjSpec:
         return library().MjSpec.from_file(str(path))
 
 
-def near(rest: Physics, noise: float, key: Array) -> Physics:
+def noisy_start(rest: Physics, noise: float, key: Array) -> Physics:
     """Rest, with noise drawn uniformly from [-noise, noise] on all positions and velocities."""
     nq = rest.qpos.shape[0]
     drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=-noise, maxval=noise)

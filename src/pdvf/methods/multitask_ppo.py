@@ -77,8 +77,6 @@ class TaskPPO:
     wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks
     before: int = 0
     """Environment steps that were made to get here."""
-    chosen: tuple[int, int] | None = None
-    """First and end of the policies of a part (`core.staged.Part`)."""
 
     @property
     def stages(self) -> int:
@@ -86,23 +84,14 @@ class TaskPPO:
         return self.options.checkpoints
 
     @property
-    def _range(self) -> tuple[int, int]:
-        return self.chosen or (0, self._environments[0].shape[0])
-
-    @property
     def rows(self) -> int:
         """Policies."""
-        first, end = self._range
-        return end - first
+        return self._environments[0].shape[0]
 
     def steps(self, stage: int) -> int:
         """Environment steps of a stage; the first has those that were made before."""
         batch = self.options.environments * self.options.rollout
         return self.rows * self.options.updates_per_checkpoint * batch + (self.before if stage == 0 else 0)
-
-    def part(self, first: int, end: int) -> TaskPPO:
-        """Some of the policies."""
-        return replace(self, chosen=(first, end))
 
     def no_metrics(self) -> ppo.Metrics:
         """Zeros [P, updates]."""
@@ -110,13 +99,12 @@ class TaskPPO:
 
     def start(self) -> ppo.TrainState:
         """Untrained policies [P, ...]."""
-        policies = self._environments[0].shape[0]
-        keys = jax.random.split(jax.random.fold_in(self.key, 0), policies)[slice(*self._range)]
+        keys = jax.random.split(jax.random.fold_in(self.key, 0), self.rows)
 
         def one(weights: Array, features: Array, key: Array) -> ppo.TrainState:
             return ppo.initialise(self._engine(features), self.options, weights, key, self.make_networks)
 
-        return jax.vmap(one)(*self._given, keys)
+        return jax.vmap(one)(*self._environments, keys)
 
     @property
     def _environments(self) -> tuple[Array, Array]:
@@ -127,15 +115,11 @@ class TaskPPO:
             weights = jnp.full((self.problem.config.policy_seeds, count), 1.0 / count)
         return weights, jnp.zeros((*weights.shape, 1, 0)) if features is None else features
 
-    @property
-    def _given(self) -> tuple[Array, Array]:
-        weights, features = self._environments
-        return weights[slice(*self._range)], features[slice(*self._range)]
-
-    def learn(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, ppo.Metrics]:
-        """All policies learn for a while; metrics [P, updates]."""
+    def learn(self, state: ppo.TrainState, stage: int, rows: slice = slice(None)) -> tuple[ppo.TrainState, ppo.Metrics]:
+        """Policies learn for a while; metrics [P, updates]."""
         shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
-        return self._train(shuffle, (*self._given, state))
+        weights, features = self._environments
+        return self._train(shuffle, (weights[rows], features[rows], state))
 
     def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Any]]:
         """The same with metrics of all together."""

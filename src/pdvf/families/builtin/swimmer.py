@@ -22,7 +22,7 @@ from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.base import MjSpec, Physics, Simulated
 from pdvf.families.circle import CircleOptions, OnCircle, wind
-from pdvf.families.mujoco import asset, near, never
+from pdvf.families.mujoco import asset, never, noisy_start
 from pdvf.families.presets import mujoco
 from pdvf.families.registry import FamilySpec
 
@@ -91,7 +91,7 @@ class Swimmer(OnCircle, Simulated):
 
     def start(self, key: Array, rest: Physics) -> Physics:
         """Rest, with uniform noise on everything."""
-        return near(rest, self.options.noise, key)
+        return noisy_start(rest, self.options.noise, key)
 
     def reward(self, before: Physics, after: Physics, action: Array) -> Array:
         """Speed along x, less the cost of the action."""
