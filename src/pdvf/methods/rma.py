@@ -100,7 +100,7 @@ class OnlineAgent(KeepsMemory):
         push = lambda rows, row: jnp.where(made, jnp.concatenate([rows[1:], row[None]]), rows)  # noqa: E731
         history: Any = jax.tree.map(push, memory[:4], latest)
         feature = self.estimator(*history)
-        return self.actor(jnp.concatenate([observation, feature])), History(*history, observation)
+        return self.actor(jnp.concatenate([observation, feature])), History(*history, last=observation)
 
 
 class Regression(NamedTuple):
