@@ -31,7 +31,7 @@ from pdvf.experiment.progress import ignore
 from pdvf.experiment.store import RunStore
 from pdvf.families import builtin, gym_ids, make_family
 from pdvf.methods import AtOnce, Method, play_agent, registered
-from pdvf.methods.multitask_ppo import Unconditioned
+from pdvf.methods.ppo_all import Unconditioned
 from pdvf.paper.pipeline import Problem, artefact_shapes
 from pdvf.reports.style import look
 from tiny import TINY, make_actors, random_run, relaxed

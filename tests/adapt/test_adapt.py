@@ -21,7 +21,7 @@ from pdvf.engines.base import settable
 from pdvf.engines.completion import Completed
 from pdvf.families.base import GuardedFamily, Split
 from pdvf.methods.adaptive import AdaptiveTraining
-from pdvf.methods.complete import COMPLETION, Completing, Completion, completed, new_codes
+from pdvf.methods.complete import COMPLETION, Completion, completed, learn_completion, new_codes
 from pdvf.paper.pipeline import Problem
 from tiny import TINY, make_actors, relaxed
 from toy import OPTIONS, CountingProblem, ToyProblem
@@ -327,7 +327,7 @@ def test_new_codes_fill_the_gap_first(exact):
 
 def test_no_completion_without_trust_or_states(monkeypatch):
     config = replace(OPTIONS, complete=2, plus=PlusOptions(code=2, width=8, rows=80, updates=20, batch=8))
-    completing = Completing(ToyProblem(config))
+    completing = learn_completion(ToyProblem(config))
     state = completing.start()
     with pytest.raises(ConfigError, match="complete is 2, expected 0 for force: half of the predicted effects are"):
         completing.finish(state)

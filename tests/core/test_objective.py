@@ -17,7 +17,7 @@ from pdvf.engines import Engine, NativeEngine
 from pdvf.engines.rollout import acting, episode_returns
 from pdvf.engines.wrappers import MultiTask
 from pdvf.methods import play_agent
-from pdvf.methods.multitask_ppo import Unconditioned
+from pdvf.methods.ppo_all import Unconditioned
 from pdvf.paper.pipeline import best_policy
 from pdvf.rl import ppo
 from tiny import make_actors, relaxed

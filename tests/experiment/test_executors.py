@@ -20,7 +20,7 @@ from pdvf.experiment.plan import Task, find_task, locks, plan, problem_of
 from pdvf.experiment.progress import ignore, words
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, AtOnce
-from pdvf.methods.complete import Completing
+from pdvf.methods.complete import learn_completion
 from pdvf.paper.pipeline import PHASES, Problem
 from tiny import TINY, relaxed
 
@@ -153,7 +153,7 @@ def test_synthesised_environments_come_before_everything(completing, started):
 def test_tasks_see_synthesised_environments(completing):
     store, problem = completing
     with relaxed():
-        training = Completing(problem)
+        training = learn_completion(problem)
         state = training.start()
         (made,) = training.finish(state._replace(share=state.share + 0.1)).values()
         store.save("completion", made)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pdvf.families.custom import GymFamily
-from pdvf.families.env_pool import SIMULATORS, EnvPool, Key, Move, UserEnvError
+from pdvf.families.env_pool import EnvPool, Key, Move, UserEnvError
+from pdvf.families.env_workers import SIMULATORS
 
 CONTEXTS = [np.array([force], np.float32).tobytes() for force in (0.1, 0.2, 0.3)]
 

@@ -10,8 +10,9 @@ import pytest
 from pdvf.engines import NativeEngine
 from pdvf.engines.wrappers import MultiTask, TransitionHistory, row_size
 from pdvf.methods import METHODS, Transitions, play_everywhere
+from pdvf.methods.kmeans import cluster
 from pdvf.methods.maml import MetaActor, meta_networks
-from pdvf.methods.multitask_ppo import cluster, context_features, scaled_features
+from pdvf.methods.oracle import context_features, scaled_features
 from pdvf.rl.recurrent_networks import RecurrentNetwork, layers
 from tiny import relaxed
 from toy import Force, ToyProblem

@@ -98,8 +98,7 @@ def inverse(matrix: Array) -> Array:
 def log_density(belief: Belief, code: Array) -> Array:
     """Log density of the belief at a code [K]."""
     apart = code - belief.mean
-    sign, log_determinant = jnp.linalg.slogdet(belief.precision)
-    del sign
+    _, log_determinant = jnp.linalg.slogdet(belief.precision)
     return 0.5 * (log_determinant - apart @ belief.precision @ apart - code.shape[0] * jnp.log(2 * jnp.pi))
 
 

@@ -116,7 +116,7 @@ def held_out(rows: Rows) -> Rows:
 
 def held_out_effects(model: DynamicsModel, rows: Rows, paired: bool):
     """Effects on `JUDGED` held-out steps, for `normalise`."""
-    steps = jax.tree.map(lambda x: _flat(x), held_out(rows))
+    steps = jax.tree.map(_flat, held_out(rows))
     chosen = jnp.linspace(0, steps.first.shape[0] - 1, JUDGED).astype(jnp.int32)
     return effects(model, jax.tree.map(lambda x: x[chosen], steps), paired)
 
@@ -124,11 +124,8 @@ def held_out_effects(model: DynamicsModel, rows: Rows, paired: bool):
 class Quality(NamedTuple):
     """How far a model may be trusted, on held-out steps of training environments."""
 
-    explained: Array  # [K] R^2 of the effect with 1, 2, ... numbers a code
     rank: Array  # [] numbers of a code
     relative_error: Array  # [] median relative error of the effect
-    temperature: Array  # []
-    code_error: Array  # [] mean squared error of the belief's mean at the last steps of held-out streams, over a code's
 
 
 def renormalise(models: DynamicsModel, seen: Any) -> tuple[DynamicsModel, Quality]:
@@ -137,17 +134,15 @@ def renormalise(models: DynamicsModel, seen: Any) -> tuple[DynamicsModel, Qualit
     for s in range(models.raw_codes.shape[0]):
         own = jax.tree.map(lambda x, s=s: np.asarray(x[s], np.float64 if x.dtype == jnp.float32 else None), seen)
         frame = normalise(np.asarray(models.raw_codes[s]), own, np.asarray(models.codes[s]))
-        apart = frame.codes[own.minuend] - np.where(own.subtrahend[:, None] < 0, 0.0, frame.codes[own.subtrahend])
-        predicted = np.einsum("nmk,nk->nm", own.effect @ frame.frame, apart)
+        predicted = own.predicted(own.effect @ frame.frame, frame.codes)
         size = np.linalg.norm(own.target, axis=-1)
         moved = size > 1e-6
         wrong = np.linalg.norm(predicted - own.target, axis=-1)[moved] / size[moved]
         frames.append(frame)
         errors.append(np.median(wrong) if moved.any() else 1.0)
-    codes, origin, turned, explained, rank = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*frames, strict=True))
+    codes, origin, turned, rank = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*frames, strict=True))
     models = eqx.tree_at(lambda m: (m.codes, m.origin, m.frame), models, (codes, origin, turned))
-    zeros = jnp.zeros(len(frames))
-    return models, Quality(explained, rank, jnp.asarray(np.array(errors, np.float32)), zeros, zeros)
+    return models, Quality(rank, jnp.asarray(np.array(errors, np.float32)))
 
 
 def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:

@@ -195,6 +195,11 @@ class Effects(NamedTuple):
     subtrahend: Array  # [N] environment, or -1 for the mean of all codes
     target: Array  # [N, m]
 
+    def predicted(self, effect: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """What effects [N, m, k] of codes [E, k] make of the target, in NumPy."""
+        subtracted = np.where(np.asarray(self.subtrahend)[:, None] < 0, 0.0, codes[self.subtrahend])
+        return np.einsum("nmk,nk->nm", effect, codes[self.minuend] - subtracted)
+
 
 def effects(model: DynamicsModel, rows: Rows, paired: bool) -> Effects:
     """The effects on rows [N, ...], for `normalise`."""
@@ -208,12 +213,11 @@ def effects(model: DynamicsModel, rows: Rows, paired: bool) -> Effects:
 
 
 class Frame(NamedTuple):
-    """How raw codes become codes, in NumPy; `explained` [K] is the R^2 of the effect with 1, 2, ... numbers."""
+    """How raw codes become codes, in NumPy, and of how many numbers."""
 
     codes: np.ndarray
     origin: np.ndarray
     frame: np.ndarray
-    explained: np.ndarray
     rank: int
 
 
@@ -228,12 +232,11 @@ def normalise(raw: np.ndarray, seen: Effects, before: np.ndarray) -> Frame:
     _, _, directions = np.linalg.svd((raw - mean) @ root, full_matrices=False)
     principal = (raw - mean) @ root @ directions.T  # [E, r] in units of the effect
     back = np.linalg.solve(root.T, directions.T)  # raw = mean + back @ principal
-    explained = np.zeros(size)
+    explained = np.zeros(size)  # R^2 of the effect with 1, 2, ... numbers a code
     spread = np.sum(target**2) + 1e-12
     for k in range(1, size + 1):
         kept = principal[:, :k] @ back[:, :k].T
-        apart = kept[seen.minuend] - np.where(np.asarray(seen.subtrahend)[:, None] < 0, 0.0, kept[seen.subtrahend])
-        explained[k - 1] = 1 - np.sum((np.einsum("nmk,nk->nm", effect, apart) - target) ** 2) / spread
+        explained[k - 1] = 1 - np.sum((seen.predicted(effect, kept) - target) ** 2) / spread
     most = min(environments - 1, size)
     rank = 1 + int(np.argmax(explained[:most] > explained[:most].max() - NEGLIGIBLE))
     centre, shape = enclosing_ellipsoid(principal[:, :rank])
@@ -243,7 +246,7 @@ def normalise(raw: np.ndarray, seen: Effects, before: np.ndarray) -> Frame:
     if np.any(before):
         u, _, vt = np.linalg.svd(codes.T @ before)
         codes, frame = codes @ (u @ vt), frame @ (u @ vt)
-    return Frame(codes, mean + back[:, :rank] @ centre, frame, explained, rank)
+    return Frame(codes, mean + back[:, :rank] @ centre, frame, rank)
 
 
 def enclosing_ellipsoid(points: np.ndarray, tolerance: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pdvf.adapt.belief import LARGEST, Belief, update
 from pdvf.adapt.model import DynamicsModel
 from pdvf.core.arrays import Array, Box, Scaler
-from pdvf.engines.base import Engine, settable
+from pdvf.engines.base import Engine
 from pdvf.engines.completion import Completed
 from pdvf.engines.wrappers import ExtendedObservation
 from pdvf.families.base import Family, Outcome, State
@@ -55,8 +54,7 @@ class BeliefTasks:
     @property
     def family(self) -> Family:
         """The inner family, with the features of the belief and the code in its observation."""
-        bound = np.full(3 * self.model.code_size, LARGEST, np.float32)
-        return ExtendedObservation(self.inner.family, Box(-bound, bound))
+        return ExtendedObservation(self.inner.family, Box.symmetric(3 * self.model.code_size, LARGEST))
 
     @property
     def actor_sees(self) -> tuple[int, ...]:
@@ -71,14 +69,11 @@ class BeliefTasks:
 
     @cached_property
     def _engine(self) -> Engine:
-        """With completion where the inner engine can be put into any state; else `share` must be 0."""
-        if settable(self.inner):
-            return Completed(self.inner, self.model.effect, self.model.code_size)  # pyright: ignore
-        return _Uncompleted(self.inner, self.model.code_size)
+        """With completion; `share` must be 0 where the inner engine cannot be put into any state."""
+        return Completed(self.inner, self.model.effect, self.model.code_size)
 
     def reset(self, keys: Array, contexts: Array) -> tuple[TaskState, Array]:
         """Episodes at their start, with the prior as their belief."""
-        del contexts
         environment, context, reset_keys = jax.vmap(self._draw)(keys)
         inner, observation = self._engine.reset(reset_keys, context)
         prior = Belief.prior(self.model.code_size)
@@ -88,7 +83,6 @@ class BeliefTasks:
 
     def step(self, contexts: Array, states: TaskState, actions: Array) -> tuple[TaskState, Outcome]:
         """One step of each episode; the belief takes it in."""
-        del contexts
         inner, outcome = self._engine.step(states.context, states.inner, actions)
         scaled = jnp.clip(Scaler.from_box(self.inner.family.action).scale(actions), -1.0, 1.0)
         learn = jax.vmap(update, in_axes=(None, 0, 0, 0, 0))
@@ -124,21 +118,3 @@ def sample_code(codes: Array, radius_key: Array, direction_key: Array, jitter_ke
     direction = direction / jnp.maximum(jnp.linalg.norm(direction), 1e-6)
     radius = jax.random.choice(radius_key, jnp.linalg.norm(codes, axis=-1))
     return radius * jax.random.uniform(jitter_key, minval=1 - JITTER, maxval=1 + JITTER) * direction
-
-
-@dataclass(frozen=True)
-class _Uncompleted:
-    """An engine that takes the same contexts as `Completed` and has no way to synthesise."""
-
-    inner: Engine
-    code_size: int
-
-    @property
-    def family(self) -> Family:
-        return self.inner.family
-
-    def reset(self, keys: Array, contexts: Array) -> tuple[State, Array]:
-        return self.inner.reset(keys, contexts[:, : -self.code_size])
-
-    def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
-        return self.inner.step(contexts[:, : -self.code_size], states, actions)

@@ -18,6 +18,12 @@ class Box(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
+    @classmethod
+    def symmetric(cls, shape: int | tuple[int, ...], bound: float = np.inf) -> Box:
+        """From -bound to bound for each component; without bounds unless one is given."""
+        high = np.full(shape, bound, np.float32)
+        return cls(-high, high)
+
     @property
     def size(self) -> int:
         """Number of components."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,32 @@ class OneStage:
         return state
 
 
+@dataclass(frozen=True)
+class Derived:
+    """Another computation under a name of its own, which leaves something else from the same last state."""
+
+    name: str
+    inner: Staged[Any]
+    leave: Callable[[Any], Mapping[str, Any]]
+
+    @property
+    def stages(self) -> int:
+        """Those of the other."""
+        return self.inner.stages
+
+    def start(self) -> Any:
+        """The first state of the other."""
+        return self.inner.start()
+
+    def advance(self, state: Any, stage: int) -> tuple[Any, Mapping[str, Any]]:
+        """A stage of the other."""
+        return self.inner.advance(state, stage)
+
+    def finish(self, state: Any) -> Mapping[str, Any]:
+        """What is made of the last state."""
+        return self.leave(state)
+
+
 class Ensemble(Staged[State], Protocol):
     """One whose state has a leading axis of rows that learn independently, such as policies.
 
@@ -78,16 +104,12 @@ class Ensemble(Staged[State], Protocol):
         """Environment steps of a stage."""
         ...
 
-    def part(self, first: int, end: int) -> Self:
-        """The same with rows from `first` to before `end` alone."""
-        ...
-
     def no_metrics(self) -> Any:
         """Zeros in place of the metrics of a stage [rows, ...]."""
         ...
 
-    def learn(self, state: State, stage: int) -> tuple[State, Any]:
-        """As `advance`, with metrics [rows, ...]."""
+    def learn(self, state: State, stage: int, rows: slice = slice(None)) -> tuple[State, Any]:
+        """As `advance` for the state of some rows, with metrics [rows, ...]."""
         ...
 
     def summary(self, metrics: Any) -> Mapping[str, Any]:
@@ -101,6 +123,8 @@ class Part:
 
     name: str
     ensemble: Ensemble[Any]
+    first: int
+    end: int
 
     @property
     def stages(self) -> int:
@@ -109,15 +133,16 @@ class Part:
 
     def start(self) -> tuple[Any, Any]:
         """The state of these rows and no metrics."""
-        blank = self.ensemble.no_metrics()
-        return self.ensemble.start(), jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), blank)
+        whole = self.ensemble.start(), self.ensemble.no_metrics()
+        rows, blank = jax.tree.map(lambda x: x[self.first : self.end], whole)
+        return rows, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), blank)
 
     def advance(self, state: tuple[Any, Any], stage: int) -> tuple[tuple[Any, Any], Mapping[str, Any]]:
         """A stage of these rows."""
         rows, kept = state
-        rows, metrics = self.ensemble.learn(rows, stage)
+        rows, metrics = self.ensemble.learn(rows, stage, slice(self.first, self.end))
         kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), kept, metrics)
-        return (rows, kept), {"steps": float(self.ensemble.steps(stage))}
+        return (rows, kept), {"steps": self.ensemble.steps(stage) * (self.end - self.first) / self.ensemble.rows}
 
     def finish(self, state: tuple[Any, Any]) -> Mapping[str, Any]:
         """What `Joined` takes."""
@@ -154,5 +179,4 @@ class Joined:
 
     def finish(self, state: Any) -> Mapping[str, Any]:
         """What the whole leaves."""
-        del state
         return self.ensemble.finish(jax.tree.map(lambda *x: jnp.concatenate(x), *(rows for rows, _ in self.parts)))

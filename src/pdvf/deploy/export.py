@@ -22,8 +22,10 @@ from pdvf.experiment.store import RunStore
 from pdvf.families.base import Family
 from pdvf.methods import METHODS, Method
 from pdvf.methods.adaptive import BeliefAgent
-from pdvf.methods.multitask_ppo import DynamicsConditioned, NearestPolicy, Unconditioned
+from pdvf.methods.kmeans import NearestPolicy
 from pdvf.methods.pdvf import ValueFunction
+from pdvf.methods.ppo_all import Unconditioned
+from pdvf.methods.ppo_dyn import DynamicsConditioned
 from pdvf.methods.rma import OnlineAgent
 from pdvf.paper.adapter import ANCHORS, Adapter
 from pdvf.paper.pipeline import Problem

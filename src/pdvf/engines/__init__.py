@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -12,10 +12,10 @@ import numpy as np
 from pdvf.core.validation import ConfigError
 from pdvf.engines.base import Engine
 from pdvf.engines.host import HostEngine
+from pdvf.engines.mjx import MjxEngine
 from pdvf.engines.mujoco_c import MujocoCEngine
 from pdvf.engines.native import NativeEngine
 from pdvf.families.base import Family, HostFamily, MujocoFamily, NativeFamily
-from pdvf.families.mujoco import need
 
 Make = Callable[[Any, int], Engine]
 """From a family and the seed of its splits."""
@@ -26,22 +26,15 @@ def _all_contexts(family: Family, seed: int) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, contexts.tolist()))
 
 
-def _mjx(name: str, *packages: str) -> Make:
-    def make(family: MujocoFamily, seed: int) -> Engine:
-        for package in packages:  # now: a run's folder is made next
-            need(package, package, f"engine {name}")
-        from pdvf.engines.mjx import MjxEngine
-
-        return MjxEngine(family, _all_contexts(family, seed), "warp" if name == "warp" else "jax")
-
-    return make
+def _mjx(implementation: Literal["jax", "warp"]) -> Make:
+    return lambda family, seed: MjxEngine(family, _all_contexts(family, seed), implementation)
 
 
 ENGINES: dict[str, tuple[Any, Make]] = {
     "native": (NativeFamily, lambda family, seed: NativeEngine(family)),
     "c": (MujocoFamily, lambda family, seed: MujocoCEngine(family)),
-    "mjx": (MujocoFamily, _mjx("mjx", "mujoco")),
-    "warp": (MujocoFamily, _mjx("warp", "mujoco", "warp")),
+    "mjx": (MujocoFamily, _mjx("jax")),
+    "warp": (MujocoFamily, _mjx("warp")),
     "host": (HostFamily, lambda family, seed: HostEngine(family, _all_contexts(family, seed))),
 }
 """The families that each simulates, and what makes it."""

@@ -45,12 +45,8 @@ class SettableEngine(Engine, Protocol):
         """States whose numbers are changed by [n, m]."""
         ...
 
-    def observe(self, states: State) -> Array:
-        """Observations [n, o]."""
-        ...
-
-    def outcome(self, before: State, actions: Array, after: State) -> Outcome:
-        """What the task makes of steps from some states to others with actions [n, a]."""
+    def task_states(self, states: State) -> State:
+        """States [n, ...] as the family's task takes them."""
         ...
 
 
@@ -59,13 +55,15 @@ def settable(engine: Any) -> bool:
     return isinstance(engine.family, TaskFamily) and hasattr(engine, "add_to_state")
 
 
-def task_outcome(family: TaskFamily, before: State, actions: Array, after: State) -> Outcome:
-    """Observation, reward and end of steps, as a family's task has them."""
-    return Outcome(
-        jax.vmap(family.observe)(after),
-        jax.vmap(family.reward)(before, after, actions),
-        jax.vmap(family.terminated)(before, after, actions),
-    )
+def observe(engine: Any, states: State) -> Array:
+    """Observations [n, o] of a `SettableEngine`'s states."""
+    return jax.vmap(engine.family.observe)(engine.task_states(states))
+
+
+def outcome(engine: Any, before: State, actions: Array, after: State) -> Outcome:
+    """What the task of a `SettableEngine`'s family makes of steps from some states to others with actions [n, a]."""
+    family, steps = engine.family, (engine.task_states(before), engine.task_states(after), actions)
+    return Outcome(observe(engine, after), jax.vmap(family.reward)(*steps), jax.vmap(family.terminated)(*steps))
 
 
 def add_to_physics(physics: Physics, change: Array) -> Physics:

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array, Scaler
-from pdvf.engines.base import SettableEngine
+from pdvf.engines.base import observe, outcome, settable
 from pdvf.engines.rollout import where
-from pdvf.engines.wrappers import WrappedFamily
+from pdvf.engines.wrappers import WrappedFamily, of_inner
 from pdvf.families.base import Family, GuardedFamily, Outcome, Split, State
 
 Effect = Callable[[Array, Array], Array]
@@ -35,6 +35,9 @@ class CompletedFamily(WrappedFamily):
     """A family with synthesised environments after its training environments; contexts are those of `Completed`."""
 
     made: np.ndarray  # [N, c + K]
+    observe = of_inner("observe")
+    reward = of_inner("reward")
+    terminated = of_inner("terminated")
 
     @property
     def context_names(self) -> tuple[str, ...]:
@@ -58,25 +61,11 @@ class CompletedFamily(WrappedFamily):
         missing = self.made.shape[1] - contexts.shape[1]
         return np.concatenate([contexts, np.zeros((len(contexts), missing), contexts.dtype)], axis=1)
 
-    def observe(self, state: State) -> Array:
-        """The family's own, as all below."""
-        return self.inner.observe(state)
-
-    def reward(self, before: State, after: State, action: Array) -> Array:
-        """Reward [] of a step."""
-        return self.inner.reward(before, after, action)
-
-    def terminated(self, before: State, after: State, action: Array) -> Array:
-        """Whether the task ended [] with this step."""
-        return self.inner.terminated(before, after, action)
-
 
 class GuardedCompletedFamily(CompletedFamily):
     """The same where the family can tell how near the end is."""
 
-    def danger(self, observation: Array) -> Array:
-        """The family's own."""
-        return self.inner.danger(observation)
+    danger = of_inner("danger")
 
 
 def complete_family(family: Family, made: np.ndarray) -> CompletedFamily:
@@ -88,13 +77,17 @@ def complete_family(family: Family, made: np.ndarray) -> CompletedFamily:
 class Completed:
     """Takes contexts [n, c + K]: that of a training environment, and how far the code is from its code.
 
-    Where that offset is 0 an environment is the engine's own, bit by bit.
+    Where that offset is 0 an environment is the engine's own, bit by bit; it has to be 0 where the engine cannot be put
+    into any state.
     """
 
-    inner: SettableEngine
+    inner: Any  # Engine, mostly a SettableEngine
     effect: Effect
     code_size: int
     seen: Family | None = None
+    state_vector = of_inner("state_vector")
+    add_to_state = of_inner("add_to_state")
+    task_states = of_inner("task_states")
 
     @property
     def family(self) -> Family:
@@ -108,31 +101,17 @@ class Completed:
     def step(self, contexts: Array, states: State, actions: Array) -> tuple[State, Outcome]:
         """States and outcomes after actions [n, a]."""
         real, offset = contexts[:, : -self.code_size], contexts[:, -self.code_size :]
+        if not settable(self.inner):
+            return self.inner.step(real, states, actions)
         box = self.family.action
         actions = jnp.clip(actions, box.low, box.high)
-        simulated, outcome = self.inner.step(real, states, actions)
+        simulated, seen = self.inner.step(real, states, actions)
         scaled = Scaler.from_box(box).scale(actions)
-        effect = jax.vmap(self.effect)(self.inner.observe(states), scaled)
+        effect = jax.vmap(self.effect)(observe(self.inner, states), scaled)
         corrected = self.inner.add_to_state(simulated, jnp.einsum("nmk,nk->nm", effect, offset))
         own = jnp.all(offset == 0.0, axis=-1)
 
         def choose(real: Any, made: Any) -> Any:
             return jax.tree.map(lambda x, y: where(own, x, y), real, made)
 
-        return choose(simulated, corrected), choose(outcome, self.inner.outcome(states, actions, corrected))
-
-    def state_vector(self, states: State) -> Array:
-        """The inner engine's, as all below: this one can be put into any state, too."""
-        return self.inner.state_vector(states)
-
-    def add_to_state(self, states: State, change: Array) -> State:
-        """States whose numbers are changed by [n, m]."""
-        return self.inner.add_to_state(states, change)
-
-    def observe(self, states: State) -> Array:
-        """Observations [n, o]."""
-        return self.inner.observe(states)
-
-    def outcome(self, before: State, actions: Array, after: State) -> Outcome:
-        """What the task makes of steps from some states to others with actions [n, a]."""
-        return self.inner.outcome(before, actions, after)
+        return choose(simulated, corrected), choose(seen, outcome(self.inner, states, actions, corrected))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -27,9 +27,10 @@ from matplotlib.figure import Figure
 
 from pdvf.core.arrays import Array, Box
 from pdvf.engines.mujoco_c import BitState, MujocoCEngine
-from pdvf.engines.rendering import paint
-from pdvf.engines.wrappers import WrappedFamily
-from pdvf.families.base import DrawnFamily, MujocoFamily, NativeFamily, State
+from pdvf.engines.native import NativeEngine
+from pdvf.engines.rendering import paint_all
+from pdvf.engines.rollout import where
+from pdvf.families.base import DrawnFamily, Family, MujocoFamily, NativeFamily, State
 from pdvf.families.registry import make_family
 
 Context = int | Mapping[str, float]
@@ -48,32 +49,32 @@ class Compiled(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def compiled_functions(family: NativeFamily) -> Compiled:
-    """The functions of a native family, or of a MuJoCo one as `NativeMujoco`; the same for the same family."""
+def compiled_functions(family: NativeFamily | MujocoFamily) -> Compiled:
+    """The functions of a family on its engine; the same for the same family."""
+    engine = MujocoCEngine(family) if isinstance(family, MujocoFamily) else NativeEngine(family)
 
-    def reset(context: Array, seed: Array) -> tuple[State, Array]:
-        state = family.initial_state(jax.random.key(seed), context)
-        return state, family.observe(state)
+    def one(function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of n environments as one of a single environment."""
+        row = lambda *arguments: function(*jax.tree.map(lambda x: x[None], arguments))  # noqa: E731
+        return jax.jit(lambda *arguments: jax.tree.map(lambda x: x[0], row(*arguments)))
 
-    def step(context: Array, state: State, action: Array) -> tuple[State, Array, Array, Array]:
-        state, reward, terminated = family.transition(context, state, action)
-        return state, family.observe(state), reward, terminated
+    def reset(contexts: Array, seeds: Array) -> tuple[State, Array]:
+        return engine.reset(jax.vmap(jax.random.key)(seeds), contexts)
+
+    def step(contexts: Array, states: State, actions: Array) -> tuple[State, Array, Array, Array]:
+        states, outcome = engine.step(contexts, states, actions)
+        return states, outcome.observation, outcome.reward, outcome.terminated
 
     def step_many(contexts: Array, states: State, times: Array, over: Array, seeds: Array, actions: Array):
         """Steps the environments that go on and restarts those whose episode is over [n]."""
-        states, observations, rewards, terminated = jax.vmap(step)(contexts, states, actions)
-        fresh, fresh_observations = jax.vmap(reset)(contexts, seeds)
-        states, observations = jax.tree.map(
-            lambda a, b: jnp.where(over.reshape(over.shape + (1,) * (a.ndim - 1)), a, b),
-            (fresh, fresh_observations),
-            (states, observations),
-        )
+        states, observations, rewards, terminated = step(contexts, states, actions)
+        states, observations = jax.tree.map(partial(where, over), reset(contexts, seeds), (states, observations))
         times = jnp.where(over, 0, times + 1)
         terminated = terminated & ~over
         truncated = (times >= family.horizon) & ~terminated
         return states, times, observations, jnp.where(over, 0.0, rewards), terminated, truncated
 
-    return Compiled(jax.jit(reset), jax.jit(step), jax.jit(jax.vmap(reset)), jax.jit(step_many))
+    return Compiled(one(reset), one(step), jax.jit(reset), jax.jit(step_many))
 
 
 class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -87,7 +88,7 @@ class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def __init__(
         self,
-        family: NativeFamily,
+        family: NativeFamily | MujocoFamily,
         context: Context,
         *,
         split_seed: int = 0,
@@ -163,7 +164,7 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
 
     def __init__(
         self,
-        family: NativeFamily,
+        family: NativeFamily | MujocoFamily,
         num_envs: int,
         context: Context | Sequence[Context],
         *,
@@ -237,31 +238,6 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         }
 
 
-class NativeMujoco(WrappedFamily):
-    """A MuJoCo family as a native one: its physics is the C engine, one environment at a time.
-
-    Many of them under `vmap` are still one call of MuJoCo.
-    """
-
-    def initial_state(self, key: Array, context: Array) -> BitState:
-        """State at the start of an episode."""
-        return _first(MujocoCEngine(self.inner).reset(key[None], context[None])[0])
-
-    def observe(self, state: BitState) -> Array:
-        """Observation [o] of a state."""
-        return self.inner.observe(state.physics)
-
-    def transition(self, context: Array, state: BitState, action: Array) -> tuple[BitState, Array, Array]:
-        """State, reward and end of the task after one action [a]."""
-        one = jax.tree.map(lambda x: x[None], (context, state, action))
-        following, outcome = MujocoCEngine(self.inner).step(*one)
-        return _first(following), outcome.reward[0], outcome.terminated[0]
-
-
-def _first(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x[0], tree)
-
-
 class MujocoEnv(FamilyEnv):
     """One environment of a MuJoCo family."""
 
@@ -277,9 +253,9 @@ class MujocoEnv(FamilyEnv):
         height: int = 240,
     ):
         def draw(hidden: np.ndarray, state: BitState, path: np.ndarray) -> np.ndarray:
-            return paint(family, hidden, np.asarray(state.physics.qpos), (width, height))
+            return paint_all(family, hidden, np.asarray(state.physics.qpos)[None], (width, height))[0]
 
-        super().__init__(NativeMujoco(family), context, split_seed=split_seed, draw=draw, render_mode=render_mode)
+        super().__init__(family, context, split_seed=split_seed, draw=draw, render_mode=render_mode)
 
 
 def make_env(family: str, context: Context = 1, options: Any = None, **more: Any) -> FamilyEnv:
@@ -304,8 +280,8 @@ def make_vector_env(
 ) -> FamilyVectorEnv:
     """Entry point of `gymnasium.make_vec`: several environments of a built-in family, a context for all or for each."""
     made = make_family(family, options)
-    native: Any = NativeMujoco(made) if isinstance(made, MujocoFamily) else made
-    return FamilyVectorEnv(native, num_envs, context, split_seed=split_seed)
+    assert isinstance(made, NativeFamily | MujocoFamily)
+    return FamilyVectorEnv(made, num_envs, context, split_seed=split_seed)
 
 
 def _frame(family: DrawnFamily) -> Draw:
@@ -328,7 +304,7 @@ def _space(box: Box) -> gymnasium.spaces.Box:
     return gymnasium.spaces.Box(box.low.astype(np.float32), box.high.astype(np.float32), dtype=np.float32)
 
 
-def _resolve(family: NativeFamily, context: Any, split_seed: int) -> tuple[int | None, np.ndarray]:
+def _resolve(family: Family, context: Any, split_seed: int) -> tuple[int | None, np.ndarray]:
     """Number, if it has one, and numbers [c] of a context."""
     splits = (family.train(split_seed), family.test(split_seed))
     numbered = {n: row for split in splits for n, row in zip(split.numbers, split.contexts, strict=True)}

@@ -16,7 +16,7 @@ import hashlib
 import logging
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -111,7 +111,11 @@ class _Host:
 
     def __init__(self, family: HostFamily, contexts: tuple[tuple[float, ...], ...]):
         self._horizon, self._size = family.horizon, family.observation.size
-        self._pool = family.pool if isinstance(family, GymFamily) else _pool(family)
+        if isinstance(family, GymFamily):
+            self._pool = family.pool
+        else:
+            named = partial(by_name, family.context_names)
+            self._pool = EnvPool(family.name, family.make, named, targets.origin(family))
         self._fault: UserEnvError | None = None
         known = [np.asarray(context, np.float32).tobytes() for context in contexts]
         self.starts = self._pool.starts(known, STARTS, self._size)
@@ -148,9 +152,3 @@ class _Host:
             seen[playing], reward[playing], ended[playing] = (x[which] for x in made)
         shaped = mark.reshape(*lead, 2), seen.reshape(*lead, -1)
         return *shaped, reward.reshape(lead), ended.reshape(lead)
-
-
-def _pool(family: HostFamily) -> EnvPool:
-    """Environments of a family that is no GymFamily."""
-    named = lambda context: by_name(family.context_names, np.frombuffer(context, np.float32))  # noqa: E731
-    return EnvPool(family.name, family.make, named, targets.origin(family))

@@ -20,7 +20,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.validation import ConfigError
-from pdvf.engines.base import add_to_physics, task_outcome
+from pdvf.engines.base import add_to_physics, outcome
 from pdvf.engines.mjx_limits import contacts, rows
 from pdvf.families.base import MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, model, need
@@ -37,14 +37,21 @@ class MjxEngine:
     contexts: tuple[tuple[float, ...], ...]
     """Contexts [K, c] that it can simulate."""
     implementation: Literal["jax", "warp"] = "jax"
-    contacts: int | None = None
-    """Room for contacts of a world, on average over the batch (Warp); None takes the most the model can have."""
     rows: int | None = None
     """Room for constraint rows of each world (Warp); None takes the most the model can have."""
 
+    def __post_init__(self) -> None:  # now: a run's folder is made next
+        for package in ("mujoco", "warp") if self.implementation == "warp" else ("mujoco",):
+            need(package, package, self.name)
+
+    @property
+    def name(self) -> str:
+        """Its name in errors."""
+        return f"engine {'warp' if self.implementation == 'warp' else 'mjx'}"
+
     def reset(self, keys: Array, contexts: Array) -> tuple[Physics, Array]:
         """States and observations [n, o] at the start of an episode."""
-        del contexts  # the rest pose is the same in all of them
+        # The rest pose is the same in all contexts.
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, self._table.rest)
         return physics, jax.vmap(self.family.observe)(physics)
 
@@ -53,8 +60,8 @@ class MjxEngine:
         box = self.family.action
         actions = jnp.clip(actions, box.low, box.high)
         after, sound = self._simulate(jnp.asarray(contexts, jnp.float32), states, actions)
-        outcome = self.outcome(states, actions, after)
-        return after, outcome._replace(reward=jnp.where(sound, outcome.reward, jnp.nan))
+        made = outcome(self, states, actions, after)
+        return after, made._replace(reward=jnp.where(sound, made.reward, jnp.nan))
 
     def state_vector(self, states: Physics) -> Array:
         """Positions and velocities [n, nq + nv]."""
@@ -64,20 +71,12 @@ class MjxEngine:
         """States whose positions and velocities are changed by [n, nq + nv]."""
         return add_to_physics(states, change)
 
-    def observe(self, states: Physics) -> Array:
-        """Observations [n, o]."""
-        return jax.vmap(self.family.observe)(states)
-
-    def outcome(self, before: Physics, actions: Array, after: Physics) -> Outcome:
-        """What the task makes of steps from some states to others with actions [n, a]."""
-        return task_outcome(self.family, before, actions, after)
+    def task_states(self, states: Physics) -> Physics:
+        """States as they are."""
+        return states
 
     @cached_property
     def _table(self) -> _Table:
-        name = "warp" if self.implementation == "warp" else "mjx"
-        need("mujoco", "mujoco", f"engine {name}")
-        if self.implementation == "warp":
-            need("warp", "warp", "engine warp")
         return _Table(self)
 
     @cached_property
@@ -118,8 +117,8 @@ class _Table:
         with jax.ensure_compile_time_eval():
             device = [mjx.put_model(m, impl=engine.implementation) for m in self.models]
         self.shared = device[int(np.argmax(fluid))]
-        self.varying = _varying(self.models, device, engine.implementation)
-        self.contacts = contacts(self.first) if engine.contacts is None else engine.contacts
+        self.varying = _varying(self.models, device, engine)
+        self.contacts = contacts(self.first)
         self.rows = rows(self.first) if engine.rows is None else engine.rows
 
     def find(self, context: Array) -> tuple[Array, Array]:
@@ -183,15 +182,14 @@ def _buffers() -> int:
     return int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
 
 
-def _varying(models: list[MjModel], device: list[Any], implementation: str) -> dict[str, np.ndarray]:
+def _varying(models: list[MjModel], device: list[Any], engine: MjxEngine) -> dict[str, np.ndarray]:
     """What differs between models that are on the device, by name, stacked [K, ...]."""
     named = [_leaves(one) for one in device]
-    allowed = _batchable(named[0]) if implementation == "warp" else set(named[0])
+    allowed = _batchable(named[0]) if engine.implementation == "warp" else set(named[0])
     differing = _differing(models)
     for name in sorted(differing - allowed):
         raise ConfigError(
-            f"contexts change {name} of the model, which cannot differ between worlds of engine "
-            f"{'warp' if implementation == 'warp' else 'mjx'}; use engine c"
+            f"contexts change {name} of the model, which cannot differ between worlds of {engine.name}; use engine c"
         )
     return {name: np.stack([np.asarray(one[name]) for one in named]) for name in sorted(differing)}
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.processes import cores
-from pdvf.engines.base import add_to_physics, task_outcome
+from pdvf.engines.base import add_to_physics, outcome
 from pdvf.families.base import MjData, MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, library, model, need
 
@@ -39,12 +39,10 @@ class MujocoCEngine:
     """Steps a MuJoCo family with `mujoco.rollout`, one compiled model for each context."""
 
     family: MujocoFamily
-    threads: int = 0
-    """Threads of one call; 0 takes all cores the process may use."""
 
     def reset(self, keys: Array, contexts: Array) -> tuple[BitState, Array]:
         """States and observations [n, o] at the start of an episode; JAX alone, no call of MuJoCo."""
-        del contexts  # the rest pose is the same in all of them
+        # The rest pose is the same in all contexts.
         rest = Physics(*(jnp.asarray(x, jnp.float32) for x in self._host.layout.rest))
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, rest)
         physics = jax.lax.optimization_barrier(physics)  # else the compiler draws the noise anew for each use
@@ -64,7 +62,7 @@ class MujocoCEngine:
         result = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), states)
         arguments = (jnp.asarray(contexts), states.bits, actions)
         following = jax.pure_callback(self._host.step, result, *arguments, vmap_method="broadcast_all")
-        return following, self.outcome(states, actions, following)
+        return following, outcome(self, states, actions, following)
 
     def state_vector(self, states: BitState) -> Array:
         """Positions and velocities [n, nq + nv]."""
@@ -74,18 +72,14 @@ class MujocoCEngine:
         """States whose positions and velocities are changed by [n, nq + nv], in single precision."""
         return self._place(add_to_physics(states.physics, change))
 
-    def observe(self, states: BitState) -> Array:
-        """Observations [n, o]."""
-        return jax.vmap(self.family.observe)(states.physics)
-
-    def outcome(self, before: BitState, actions: Array, after: BitState) -> Outcome:
-        """What the task makes of steps from some states to others with actions [n, a]."""
-        return task_outcome(self.family, before.physics, actions, after.physics)
+    def task_states(self, states: BitState) -> Physics:
+        """Positions and velocities [n, ...]."""
+        return states.physics
 
     @cached_property
     def _host(self) -> _Host:
         need("mujoco", "mujoco", "engine c")
-        return _Host(self.family, self.threads or cores())
+        return _Host(self.family)
 
 
 def double_bits(x: Array) -> Array:
@@ -116,8 +110,8 @@ class _Pool(NamedTuple):
 class _Host:
     """The side of the engine outside of JAX: NumPy and MuJoCo only, since JAX must not be called from a callback."""
 
-    def __init__(self, family: MujocoFamily, threads: int):
-        self.family, self.threads = family, threads
+    def __init__(self, family: MujocoFamily):
+        self.family, self.threads = family, cores()
         self.base = base_model(family)
         self.layout = _layout(self.base)
         self._idle: dict[int, list[_Pool]] = {}

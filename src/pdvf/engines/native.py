@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from pdvf.core.arrays import Array
-from pdvf.engines.base import task_outcome
 from pdvf.families.base import NativeFamily, Outcome, State
 
 
@@ -48,14 +47,9 @@ class NativeEngine:
 
         return jax.vmap(add)(states, change)
 
-    def observe(self, states: State) -> Array:
-        """Observations [n, o]."""
-        return jax.vmap(self.family.observe)(states)
-
-    def outcome(self, before: State, actions: Array, after: State) -> Outcome:
-        """What the task makes of steps from some states to others with actions [n, a]."""
-        family: Any = self.family
-        return task_outcome(family, before, actions, after)
+    def task_states(self, states: State) -> State:
+        """States as they are."""
+        return states
 
 
 def _reals(state: State) -> Any:

@@ -17,13 +17,8 @@ LIBRARIES = {"osmesa": "OSMesa", "egl": "EGL"}  # what draws without a screen
 ARROW = np.array([0.2, 0.5, 0.95, 1.0], np.float32)
 
 
-def paint(family: MujocoFamily, context: np.ndarray, qpos: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Picture [height, width, 3] of positions [nq] under a context [c], seen from behind and above."""
-    return paint_all(family, context, qpos[None], size)[0]
-
-
 def paint_all(family: MujocoFamily, context: np.ndarray, qpos: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Pictures [n, height, width, 3] of positions [n, nq] under a context [c]."""
+    """Pictures [n, height, width, 3] of positions [n, nq] under a context [c], seen from behind and above."""
     mujoco = library()
     width, height = size
     if not (0 < width <= LARGEST[0] and 0 < height <= LARGEST[1]):

@@ -76,8 +76,8 @@ def begin(engine: Engine, contexts: Array, key: Array) -> Episodes:
 
 def play(
     engine: Engine, contexts: Array, episodes: Episodes, act: Act, key: Array | None, steps: int, record: bool = True
-) -> tuple[Episodes, Transitions | None]:
-    """Goes on for some steps; an episode that has ended stays as it is. Steps are kept when `record` is set."""
+) -> tuple[Episodes, Any]:
+    """Goes on for some steps; an episode that has ended stays as it is. Gives `Transitions` if `record` is set."""
     scaler = Scaler.from_box(engine.family.action)
 
     def step(episodes: Episodes, key: Array | None) -> tuple[Episodes, Transitions | None]:
@@ -118,8 +118,14 @@ def subsample(steps: Tree, valid: Array, kept: int, first: int, key: Array) -> T
     return jax.tree.map(lambda x: x[chosen, jnp.arange(x.shape[1])], steps)
 
 
+def play_from_start(
+    engine: Engine, contexts: Array, act: Act, key: Array, steps: int, record: bool = True
+) -> tuple[Episodes, Any]:
+    """The first steps of an episode for each context [n, c]: the episodes, and their steps if `record` is set."""
+    begin_key, play_key = jax.random.split(key)
+    return play(engine, contexts, begin(engine, contexts, begin_key), act, play_key, steps, record)
+
+
 def episode_returns(engine: Engine, contexts: Array, act: Act, key: Array) -> Array:
     """What whole episodes are worth [n], one for each context [n, c]."""
-    begin_key, play_key = jax.random.split(key)
-    episodes = begin(engine, contexts, begin_key)
-    return play(engine, contexts, episodes, act, play_key, engine.family.horizon, record=False)[0].returns
+    return play_from_start(engine, contexts, act, key, engine.family.horizon, record=False)[0].returns

@@ -19,7 +19,8 @@ from pdvf.engines.base import Engine
 from pdvf.families.base import Family, Outcome, State
 
 
-def _own(name: str) -> Any:
+def of_inner(name: str) -> Any:
+    """An attribute or a method that a wrapper has from what it wraps."""
     return property(lambda wrapped: getattr(wrapped.inner, name))
 
 
@@ -28,14 +29,14 @@ class WrappedFamily:
     """A family seen through a wrapper: everything is its own that a subclass does not change."""
 
     inner: Any  # Family
-    name = _own("name")
-    context_names = _own("context_names")
-    observation = _own("observation")
-    action = _own("action")
-    horizon = _own("horizon")
-    probe_steps = _own("probe_steps")
-    train = _own("train")
-    test = _own("test")
+    name = of_inner("name")
+    context_names = of_inner("context_names")
+    observation = of_inner("observation")
+    action = of_inner("action")
+    horizon = of_inner("horizon")
+    probe_steps = of_inner("probe_steps")
+    train = of_inner("train")
+    test = of_inner("test")
     objective = property(lambda wrapped: objective_of(wrapped.inner))
 
 
@@ -75,8 +76,7 @@ class MultiTask:
     @property
     def family(self) -> Family:
         """The inner family, with the feature in its observation."""
-        ones = np.ones(self.features.shape[-1], np.float32)
-        return ExtendedObservation(self.inner.family, Box(-ones, ones))
+        return ExtendedObservation(self.inner.family, Box.symmetric(self.features.shape[-1], 1.0))
 
     def reset(self, keys: Array, contexts: Array) -> tuple[MultiTaskState, Array]:
         """Episodes in environments drawn with probabilities `contexts` [n, E]."""
@@ -120,8 +120,7 @@ class TransitionHistory:
     def family(self) -> Family:
         """The inner family, with the transitions in its observation."""
         size = self.inner.family.probe_steps * row_size(self.inner.family)
-        bound = np.full(size, np.inf, np.float32)
-        return ExtendedObservation(self.inner.family, Box(-bound, bound))
+        return ExtendedObservation(self.inner.family, Box.symmetric(size))
 
     def reset(self, keys: Array, contexts: Array) -> tuple[Memory, Array]:
         """Episodes in which nothing happened yet."""

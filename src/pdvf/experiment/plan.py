@@ -195,7 +195,7 @@ def _cut(name: str, recipe: Recipe, count: int) -> dict[str, Recipe]:
         def make(problem: Problem, *inputs: Any) -> Part:
             ensemble = recipe.make(problem, *inputs)
             first, end = (ensemble.rows * edge // count for edge in (i, i + 1))
-            return Part(names[i], ensemble.part(first, end))
+            return Part(names[i], ensemble, first, end)
 
         def untrained(problem: Problem) -> Any:
             with jax.disable_jit():  # options of a compiler have no place in a trace

@@ -25,9 +25,6 @@ from pdvf.core.validation import positive, require
 from pdvf.families.base import MjSpec, Physics, Simulated
 from pdvf.families.mujoco import asset, library
 
-OBSERVATION = Box(np.full(27, -np.inf, np.float32), np.full(27, np.inf, np.float32))
-ACTION = Box(-np.ones(8, np.float32), np.ones(8, np.float32))
-
 MANY_ANTS = {"ppo.environments": 512, "ppo.rollout": 16}
 """docs/decisions/0003-ppo.md"""
 WIDE = {"baselines.hidden": 128, "baselines.minibatches": 128}
@@ -71,12 +68,12 @@ class Ant(Simulated):
     @property
     def observation(self) -> Box:
         """Positions but x and y, and velocities; no bounds."""
-        return OBSERVATION
+        return Box.symmetric(27)
 
     @property
     def action(self) -> Box:
         """Torques of the eight joints, in units of the motors."""
-        return ACTION
+        return Box.symmetric(8, 1.0)
 
     def base(self) -> MjSpec:
         """The model as it comes with Gymnasium."""
@@ -98,13 +95,9 @@ class Ant(Simulated):
         normal = 2**0.5 * jax.lax.erf_inv(drawn[nq:])
         return Physics(rest.qpos + noise * drawn[:nq], rest.qvel + noise * normal)
 
-    def observe(self, physics: Physics) -> Array:
-        """Everything but the place [27]."""
-        return jnp.concatenate([physics.qpos[2:], physics.qvel])
-
     def reward(self, before: Physics, after: Physics, action: Array) -> Array:
         """Speed along x and being there, less the cost of the action; 0 speed where the simulator has diverged."""
-        speed = (after.qpos[0] - before.qpos[0]) / (self.options.timestep * self.options.frame_skip)
+        speed = (after.qpos[0] - before.qpos[0]) / self.control_step
         speed = jnp.where(jnp.isfinite(speed), speed, 0.0)
         return speed + self.options.healthy_reward - self.options.control_cost * jnp.sum(action**2)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array, Box
@@ -184,7 +185,7 @@ class Physics(NamedTuple):
 
 
 class Simulated(Timed):
-    """The parts of a MuJoCo family that its options say; it observes all positions but x and y, then velocities."""
+    """The parts of a MuJoCo family that its options say, and what it observes: everything but the place."""
 
     arrow: str | None = None
     """What pictures show as an arrow, if the hidden context is a velocity."""
@@ -199,13 +200,17 @@ class Simulated(Timed):
         """Seconds of one step of the agent."""
         return self.options.timestep * self.options.frame_skip
 
+    def observe(self, physics: Physics) -> Array:
+        """All positions but x and y, then velocities [nq + nv - 2]."""
+        return jnp.concatenate([physics.qpos[2:], physics.qvel])
+
 
 @runtime_checkable
-class MujocoFamily(Family, Protocol):
+class MujocoFamily(TaskFamily, Protocol):
     """A family whose environments are variants of one MuJoCo model; every MuJoCo engine simulates it.
 
     A context may change any number of the model, but not which bodies, joints, geoms and actuators it has, nor the
-    pose it rests in. Task functions are JAX code for one environment.
+    pose it rests in. Task functions are JAX code for one environment; they take states as `Physics`.
     """
 
     @property
@@ -223,16 +228,4 @@ class MujocoFamily(Family, Protocol):
 
     def start(self, key: Array, rest: Physics) -> Physics:
         """A state at the start of an episode, given the model's rest pose and velocities of 0."""
-        ...
-
-    def observe(self, physics: Physics) -> Array:
-        """Observation [o] of a state."""
-        ...
-
-    def reward(self, before: Physics, after: Physics, action: Array) -> Array:
-        """Reward [] of a step with this action [a], inside its bounds."""
-        ...
-
-    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
-        """Whether the task ended [] with this step."""
         ...

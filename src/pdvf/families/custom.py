@@ -31,7 +31,7 @@ from pdvf.core.validation import ConfigError, episode, require
 from pdvf.families import loading as targets
 from pdvf.families.base import MjSpec, Physics, Split
 from pdvf.families.env_pool import STEP_TIMEOUT, EnvPool
-from pdvf.families.mujoco import base_model, call_user
+from pdvf.families.mujoco import base_model, call_user, never, noisy_start
 
 Context = Mapping[str, float]
 
@@ -150,9 +150,7 @@ class GymFamily(NamedContexts):
     @cached_property
     def pool(self) -> EnvPool:
         """Its environments, in worker processes."""
-        named = lambda context: self.named(np.frombuffer(context, np.float32))  # noqa: E731
-        origin = targets.origin(self)
-        return EnvPool(self.name, self.make_env, named, origin, self.step_timeout, self.workers)
+        return EnvPool(self.name, self.make_env, self.named, targets.origin(self), self.step_timeout, self.workers)
 
     @cached_property
     def _spaces(self) -> tuple[Box, Box]:
@@ -166,11 +164,6 @@ class GymFamily(NamedContexts):
 def positions_and_velocities(physics: Physics) -> Array:
     """Everything MuJoCo calls a position, then all velocities."""
     return jnp.concatenate([physics.qpos, physics.qvel])
-
-
-def never(before: Physics, after: Physics, action: Array) -> Array:
-    """Nothing but the horizon ends an episode."""
-    return jnp.zeros((), bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,10 +198,9 @@ class MujocoModel(NamedContexts):
     @property
     def observation(self) -> Box:
         """No bounds."""
-        nq, nv = base_model(self).nq, base_model(self).nv
-        sizes: Any = tuple(jax.ShapeDtypeStruct((n,), "float32") for n in (nq, nv))
-        shape = jax.eval_shape(self.observe, Physics(*sizes))
-        return Box(np.full(shape.shape, -np.inf, np.float32), np.full(shape.shape, np.inf, np.float32))
+        compiled = base_model(self)
+        sizes: Any = tuple(jax.ShapeDtypeStruct((n,), "float32") for n in (compiled.nq, compiled.nv))
+        return Box.symmetric(jax.eval_shape(self.observe, Physics(*sizes)).shape)
 
     @property
     def action(self) -> Box:
@@ -236,9 +228,7 @@ class MujocoModel(NamedContexts):
 
     def start(self, key: Array, rest: Physics) -> Physics:
         """Rest, with uniform noise on everything."""
-        nq = rest.qpos.shape[0]
-        drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=-self.noise, maxval=self.noise)
-        return Physics(rest.qpos + drawn[:nq], rest.qvel + drawn[nq:])
+        return noisy_start(rest, self.noise, key)
 
     def observe(self, physics: Physics) -> Array:
         """Observation [o] of a state."""

@@ -15,7 +15,8 @@ from typing import Any
 
 from pdvf.core.validation import ConfigError
 from pdvf.families import loading as targets
-from pdvf.families.env_pool import CLUSTER, LOADING, ProcessWorker, WorkerLost
+from pdvf.families.env_process import LOADING
+from pdvf.families.env_workers import CLUSTER, NO_ANSWER, ProcessWorker, WorkerLost
 
 ROOM = 60.0
 """Seconds in which the first actor must have found a node with a free CPU."""
@@ -40,11 +41,11 @@ class Actor:
             if data is not None:
                 self._worker.send(data)
             while not self._worker.ready([self._worker], 0.5):
-                if self._worker.ended():
-                    return self._worker.ending()
+                if ended := self._worker.ending(0.0):
+                    return ended
             return self._worker.receive()
         except (EOFError, OSError):
-            return self._worker.ending()
+            return self._worker.ending(1.0) or NO_ANSWER
 
     def at(self) -> tuple[int, ...]:
         """What the process is at."""
@@ -57,21 +58,21 @@ class ActorWorker:
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray, self._actor = ray, actor
         self._answer = actor.ask.remote(None)
-        self._ending = "it does not answer"
+        self._ending: str | None = None
         self._last: tuple[int, ...] = (0, 0, LOADING)
 
     def send(self, data: bytes) -> None:
-        """As `env_pool.Worker`."""
+        """As `Worker`."""
         self._answer = self._actor.ask.remote(data)
 
     def ready(self, workers: Sequence[ActorWorker], seconds: float) -> list[int]:
-        """As `env_pool.Worker`."""
+        """As `Worker`."""
         answers = [worker._answer for worker in workers]
         found, _ = self._ray.wait(answers, num_returns=1, timeout=seconds, fetch_local=True)
         return [answers.index(answer) for answer in found]
 
     def receive(self) -> bytes:
-        """As `env_pool.Worker`; a node that is gone is no fault of an environment."""
+        """As `Worker`; a node that is gone is no fault of an environment."""
         try:
             answer = self._ray.get(self._answer)
         except Exception as error:
@@ -82,30 +83,26 @@ class ActorWorker:
         return answer
 
     def at(self) -> Sequence[int]:
-        """As `env_pool.Worker`; as last heard, where it does not answer."""
+        """As `Worker`; as last heard, where it does not answer."""
         with contextlib.suppress(Exception):
             self._last = self._ray.get(self._actor.at.remote(), timeout=5.0)
         return self._last
 
-    def ended(self) -> bool:
-        """As `env_pool.Worker`: if so, there is an answer."""
-        return False
-
-    def ending(self) -> str:
-        """As `env_pool.Worker`."""
+    def ending(self, seconds: float) -> str | None:
+        """As `Worker`: known once there is an answer."""
         return self._ending
 
     def kill(self) -> None:
-        """As `env_pool.Worker`: its process ends with it."""
+        """As `Worker`: its process ends with it."""
         with contextlib.suppress(Exception):
             self._ray.kill(self._actor)
 
     def close(self) -> None:
-        """As `env_pool.Worker`."""
+        """As `Worker`."""
         self.kill()
 
     def release(self) -> None:
-        """As `env_pool.Worker`."""
+        """As `Worker`."""
 
 
 def start(source: bytes, origin: targets.Origin | None, count: int) -> list[ActorWorker]:

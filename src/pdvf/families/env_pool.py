@@ -8,45 +8,25 @@ at most one a core, and one that dies or does not return in time ends the others
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import pickle
 import re
-import signal
-import socket
-import struct
-import subprocess
-import sys
-import tempfile
 import threading
-import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pdvf.core.processes import cores, require_posix
+from pdvf.core.processes import cores
 from pdvf.core.validation import ConfigError
 from pdvf.families import loading as targets
-from pdvf.families.env_process import (
-    CALLS,
-    FUNCTION,
-    FUNCTIONS,
-    LOADING,
-    POSITION,
-    SHARED_BYTES,
-    WAITING,
-    Source,
-    Start,
-)
+from pdvf.families.env_process import CALLS, FUNCTION, FUNCTIONS, LOADING, POSITION, WAITING, Source, Start
+from pdvf.families.env_workers import LOAD_TIMEOUT, NO_ANSWER, Worker, WorkerLost, simulators, start_workers
 
 STEP_TIMEOUT = 60.0
 """Seconds that an environment may take for a step, unless its family says otherwise."""
-LOAD_TIMEOUT = 300.0
-"""Seconds in which a worker must have imported the user's file."""
 WORTH_A_WORKER = 500e-6
 """Seconds of stepping, in a batch, from which on one more process costs less than it saves."""
 WORTH_A_START = 1.0
@@ -54,8 +34,6 @@ WORTH_A_START = 1.0
 
 TRIES = 3
 """How often a step is tried again where workers are lost with their node."""
-SIMULATORS, CLUSTER = "PDVF_SIMULATORS", "PDVF_RAY"
-"""Variables with the number of actors that step environments, and the Ray cluster that they are in."""
 
 Key = tuple[bytes, bytes]
 """A context (float32 numbers) and the mark of a history in it."""
@@ -97,7 +75,7 @@ class EnvPool:
         self,
         name: str,
         make: Callable[[dict[str, float]], Any],
-        named: Callable[[bytes], dict[str, float]],
+        named: Callable[[np.ndarray], dict[str, float]],
         origin: targets.Origin | None = None,
         timeout: float = STEP_TIMEOUT,
         workers: int | None = None,
@@ -116,12 +94,7 @@ class EnvPool:
 
     def spaces(self, context: bytes) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
         """The observation and the action space in words and, of a Box with one axis, its bounds."""
-        with self._at_work():
-            (worker,) = self._first(1)
-            slot = self._new_slot()
-            described = self._ask({worker: _Request(("spaces", slot, self._named(context)), [context])})[worker]
-            self._free(context, (worker, slot))
-            return described
+        return self._ask_about_one(context, "spaces")
 
     def starts(self, contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
         """First observations [n, seeds, o] of size `size`."""
@@ -205,13 +178,16 @@ class EnvPool:
 
         None where the environments have no `render_mode="rgb_array"`.
         """
+        return self._ask_about_one(context, "film", seed, actions, list(shown))
+
+    def _ask_about_one(self, context: bytes, command: str, *arguments: Any) -> Any:
+        """The first worker's answer to a command on one environment in this context."""
         with self._at_work():
             (worker,) = self._first(1)
             slot, to_make = self._take(worker, context)
-            command = ("film", slot, to_make, seed, actions, list(shown))
-            pictures = self._ask({worker: _Request(command, [context])})[worker]
+            answer = self._ask({worker: _Request((command, slot, to_make, *arguments), [context])})[worker]
             self._free(context, (worker, slot))
-            return pictures
+            return answer
 
     def _free(self, context: bytes, place: Place | None) -> None:
         """Lets the next episode in this context have the environment at a place."""
@@ -224,6 +200,9 @@ class EnvPool:
         self._found = 0
         self._live.clear()
         self._idle.clear()
+
+    def _name_numbers(self, context: bytes) -> dict[str, float]:
+        return self._named(np.frombuffer(context, np.float32))
 
     def _fault(self, words: str) -> UserEnvError:
         return UserEnvError(f"an environment of {self._name} {words}: mend it and run the same command again")
@@ -255,11 +234,8 @@ class EnvPool:
         idle = self._idle.get((worker, context))
         if idle:
             return idle.pop(), None
-        return self._new_slot(), self._named(context)
-
-    def _new_slot(self) -> int:
         self._slots += 1
-        return self._slots
+        return self._slots, self._name_numbers(context)
 
     def _first(self, count: int) -> range:
         """The first workers, started if need be; fewer where there is no room."""
@@ -267,7 +243,7 @@ class EnvPool:
         if there < count:
             source = self._source()
             try:
-                self._workers.extend(_started(source, self._origin, count - there))
+                self._workers.extend(start_workers(source, self._origin, count - there))
             except OSError as error:
                 raise self._fault(f"has no process to run in ({error}), expected room for {count}") from None
             self._found = len(self._workers) if len(self._workers) < count else 0
@@ -323,7 +299,7 @@ class EnvPool:
                 calls[worker] = at[CALLS]
                 if waited[worker] > limit:
                     raise self._hung(worker, contexts[worker], limit)
-                if self._workers[worker].ended():
+                if self._workers[worker].ending(0.0):
                     raise self._gone(worker, contexts[worker])
         return answers
 
@@ -336,7 +312,7 @@ class EnvPool:
 
     def _gone(self, worker: int, contexts: Sequence[bytes]) -> UserEnvError:
         """Why the connection to a worker has ended."""
-        ended, at = self._workers[worker].ending(), self._workers[worker].at()
+        ended, at = self._workers[worker].ending(1.0) or NO_ANSWER, self._workers[worker].at()
         return self._fault(f"ended its process ({ended}) {self._at(at, contexts)}")
 
     def _at(self, at: Sequence[int], contexts: Sequence[bytes]) -> str:
@@ -346,156 +322,12 @@ class EnvPool:
             return "between two steps"
         if function == LOADING or position >= len(contexts):
             return "while its file was loaded"
-        return f"in {FUNCTIONS[function]} in context {self._named(contexts[position])}"
+        return f"in {FUNCTIONS[function]} in context {self._name_numbers(contexts[position])}"
 
 
 class _Request(NamedTuple):
     command: tuple[Any, ...]
     contexts: Sequence[bytes]  # of its rows
-
-
-class WorkerLost(Exception):  # noqa: N818
-    """A worker is gone through no fault of an environment."""
-
-
-class Worker(Protocol):
-    """What holds environments: a process here (`ProcessWorker`), or one on another node (`env_actors`)."""
-
-    def send(self, data: bytes) -> None:
-        """Hands it a request; raises OSError where it is gone."""
-        ...
-
-    def ready(self, workers: Sequence[Any], seconds: float) -> list[int]:
-        """Places of those among workers of this kind that have an answer, waited for no longer than so."""
-        ...
-
-    def receive(self) -> bytes:
-        """The answer; raises EOFError or OSError where the environment has ended its process."""
-        ...
-
-    def at(self) -> Sequence[int]:
-        """What it is at, as in the memory that it shares (`env_process`)."""
-        ...
-
-    def ended(self) -> bool:
-        """Whether its process is gone."""
-        ...
-
-    def ending(self) -> str:
-        """How its process ended, in words."""
-        ...
-
-    def kill(self) -> None:
-        """Ends it and what it has started."""
-        ...
-
-    def close(self) -> None:
-        """Tells it to end, and does not wait."""
-        ...
-
-    def release(self) -> None:
-        """Waits a moment for its end, then kills it."""
-        ...
-
-
-def simulators() -> int:
-    """How many actors of a Ray cluster environments are stepped by; 0 for processes here."""
-    return int(os.environ.get(SIMULATORS, "0"))
-
-
-def _started(source: bytes, origin: targets.Origin | None, count: int) -> Sequence[Worker]:
-    if not simulators():
-        return [ProcessWorker(source, origin) for _ in range(count)]
-    from pdvf.families.env_actors import start
-
-    return start(source, origin, count)
-
-
-class ProcessWorker:
-    """A process, the connection to it, and what it is at."""
-
-    def __init__(self, source: bytes, origin: targets.Origin | None):
-        require_posix("a GymFamily is simulated")
-        ours, theirs = socket.socketpair()
-        self._lifeline, their_lifeline = socket.socketpair()
-        with theirs, their_lifeline, _shared_file() as file:
-            self.shared = memoryview(mmap.mmap(file.fileno(), SHARED_BYTES)).cast("Q")
-            self.shared[FUNCTION] = LOADING
-            descriptors = [end.fileno() for end in (theirs, their_lifeline, file)]
-            paths = [path for path in sys.path if isinstance(path, str)]
-            program = (
-                f"import sys; sys.path[:] = {paths!r}; from pdvf.families.env_process import main; main(*{descriptors})"
-            )
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                pass_fds=descriptors,
-                cwd=origin.folder if origin is not None else None,
-                # Environments that iterate over sets do the same in every process.
-                env={"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"} | os.environ,
-                start_new_session=True,  # Ctrl-C is for the parent alone, and what environments start ends with them
-            )
-        limit = struct.pack("ll", int(LOAD_TIMEOUT), 0)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        self.connection = Connection(ours.detach())
-        with contextlib.suppress(OSError):  # if it is dead already, that is noticed when it does not answer
-            self.connection.send_bytes(source)
-
-    def send(self, data: bytes) -> None:
-        """As `Worker`."""
-        self.connection.send_bytes(data)
-
-    def ready(self, workers: Sequence[ProcessWorker], seconds: float) -> list[int]:
-        """As `Worker`."""
-        connections = [worker.connection for worker in workers]
-        return [connections.index(found) for found in wait(connections, seconds)]  # type: ignore[arg-type]
-
-    def receive(self) -> bytes:
-        """As `Worker`."""
-        return self.connection.recv_bytes()
-
-    def at(self) -> Sequence[int]:
-        """As `Worker`."""
-        return self.shared
-
-    def ended(self) -> bool:
-        """As `Worker`."""
-        return self.process.poll() is not None
-
-    def ending(self) -> str:
-        """As `Worker`."""
-        try:
-            status = self.process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            return "it does not answer"
-        if status >= 0:
-            return f"exit code {status}"
-        words = (signal.strsignal(-status) or f"signal {-status}").lower()
-        return words + (", as when memory runs out" if status == -signal.SIGKILL else "")
-
-    def kill(self) -> None:
-        """As `Worker`."""
-        _kill(self.process)
-
-    def close(self) -> None:
-        """As `Worker`."""
-        self.connection.close()
-        self._until = time.monotonic() + 1.0
-
-    def release(self) -> None:
-        """As `Worker`."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, self._until - time.monotonic()))
-        self.kill()
-        self._lifeline.close()
-
-
-def _shared_file() -> Any:
-    """A file in memory: writing to one on a disk that is full would end the process."""
-    linux = hasattr(os, "memfd_create")
-    file = os.fdopen(os.memfd_create("pdvf"), "r+b") if linux else tempfile.TemporaryFile()  # noqa: SIM115
-    file.truncate(SHARED_BYTES)
-    return file
 
 
 def _close(workers: list[Worker], owner: int) -> None:
@@ -507,11 +339,3 @@ def _close(workers: list[Worker], owner: int) -> None:
     for worker in workers:
         worker.release()
     workers.clear()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a worker and what it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may be unable to, for a while
-        process.wait(5.0)

@@ -38,6 +38,9 @@ LARGEST_PICTURE = 1024
 NOT_FINITE = "gave an observation of numbers that are not finite"
 
 
+Context = dict[str, float]
+
+
 class Source(NamedTuple):
     """Where environments come from: a target of the command line, or else a pickled `make`."""
 
@@ -48,7 +51,7 @@ class Source(NamedTuple):
 class Start(NamedTuple):
     """How an environment gets to where an episode is."""
 
-    context: dict[str, float] | None  # the environment is to be made first
+    context: Context | None  # the environment is to be made first
     seed: int
     past: np.ndarray  # [t, a] actions
 
@@ -69,11 +72,11 @@ class Slots:
         commands = {"spaces": self._spaces, "starts": self._starts, "step": self._steps, "film": self._film}
         return commands[command](*arguments)
 
-    def _spaces(self, slot: int, context: dict[str, float]) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
+    def _spaces(self, slot: int, context: Context | None) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
         """The observation and the action space in words and, of a Box with one axis, its bounds."""
         import gymnasium
 
-        environment = self._new(0, slot, context)
+        environment = self._environment(0, slot, context)
         described = []
         for name in ("observation_space", "action_space"):
             space = self._guarded(0, MAKE, getattr, environment, name)
@@ -87,7 +90,7 @@ class Slots:
         """First observations [n, seeds, o], and seconds of one reset; a slot without context has its environment."""
         seconds, made = 0.0, np.empty((len(slots), seeds, size), np.float32)
         for i, (slot, context) in enumerate(zip(slots, contexts, strict=True)):
-            environment = self._environments[slot] if context is None else self._new(i, slot, context)
+            environment = self._environment(i, slot, context)
             began = time.perf_counter()
             for seed in range(seeds):
                 made[i, seed] = self._reset(i, environment, seed, size)
@@ -103,17 +106,15 @@ class Slots:
         ended = np.empty(count, bool)
         calls, began, making = count, time.perf_counter(), 0.0
         for i, slot in enumerate(slots):
-            start = fresh.get(i)
+            start, at = fresh.get(i), time.perf_counter()
+            environment = self._environment(i, slot, start.context if start is not None else None)
             if start is not None:
-                if start.context is not None:
-                    at = time.perf_counter()
-                    self._new(i, slot, start.context)
-                    making += time.perf_counter() - at
-                self._reset(i, self._environments[slot], start.seed, size)
+                making += time.perf_counter() - at
+                self._reset(i, environment, start.seed, size)
                 for earlier in start.past:
-                    self._step(i, self._environments[slot], earlier, size)
+                    self._step(i, environment, earlier, size)
                 calls += 1 + len(start.past)
-            seen[i], reward[i], ended[i] = self._step(i, self._environments[slot], actions[i], size)
+            seen[i], reward[i], ended[i] = self._step(i, environment, actions[i], size)
         for i in np.flatnonzero(~np.isfinite(reward)):
             self._shared[POSITION] = int(i)
             raise Problem(f"gave a reward of {reward[i]}", ", expected a finite number")
@@ -123,10 +124,10 @@ class Slots:
         return seen, reward, ended, (time.perf_counter() - began - making) / calls
 
     def _film(
-        self, slot: int, context: dict[str, float] | None, seed: int, actions: np.ndarray, shown: Sequence[int]
+        self, slot: int, context: Context | None, seed: int, actions: np.ndarray, shown: Sequence[int]
     ) -> np.ndarray | None:
         """Pictures [n, height, width, 3] of an episode after `shown` of its steps; None where no pictures are made."""
-        environment = self._environments[slot] if context is None else self._new(0, slot, context)
+        environment = self._environment(0, slot, context)
         if self._guarded(0, RENDER, getattr, environment, "render_mode", None) != "rgb_array":
             return None
         self._guarded(0, RESET, lambda: environment.reset(seed=seed))
@@ -148,7 +149,10 @@ class Slots:
             raise Problem(f"gave a picture of {picture.dtype}", ", expected an array [height, width, 3] of uint8")
         return picture
 
-    def _new(self, position: int, slot: int, context: dict[str, float]) -> Any:
+    def _environment(self, position: int, slot: int, context: Context | None) -> Any:
+        """The environment in a slot; where a context is given, it is made first."""
+        if context is None:
+            return self._environments[slot]
         environment = self._environments[slot] = self._guarded(position, MAKE, self._make, context)
         if not all(callable(getattr(type(environment), name, None)) for name in ("reset", "step")):
             raise Problem(f"is {_kind(environment)}", ", expected a gymnasium.Env")

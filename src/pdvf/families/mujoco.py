@@ -10,10 +10,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from pdvf.core.arrays import Array
 from pdvf.core.validation import ConfigError
-from pdvf.families.base import MjModel, MjSpec, MujocoFamily
+from pdvf.families.base import MjModel, MjSpec, MujocoFamily, Physics
 from pdvf.families.env_pool import UserEnvError
 from pdvf.families.env_process import said
 
@@ -38,6 +41,18 @@ def asset(name: str) -> MjSpec:
     file = importlib.resources.files("gymnasium").joinpath("envs", "mujoco", "assets", name)
     with importlib.resources.as_file(file) as path:
         return library().MjSpec.from_file(str(path))
+
+
+def noisy_start(rest: Physics, noise: float, key: Array) -> Physics:
+    """Rest, with noise drawn uniformly from [-noise, noise] on all positions and velocities."""
+    nq = rest.qpos.shape[0]
+    drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=-noise, maxval=noise)
+    return Physics(rest.qpos + drawn[:nq], rest.qvel + drawn[nq:])
+
+
+def never(before: Physics, after: Physics, action: Array) -> Array:
+    """Nothing but the horizon ends an episode."""
+    return jnp.zeros((), bool)
 
 
 def base_model(family: MujocoFamily) -> MjModel:

@@ -11,6 +11,7 @@ from typing import Any
 from pdvf.families.registry import Presets
 
 Options = dict[str, Any]
+NOTHING: Options = {}
 
 UNKNOWN_SCALE: Options = {"ppo.normalise_observations": True, "ppo.normalise_rewards": True, "ppo.stagger": True}
 """For observations and rewards of any size and episodes of any length."""
@@ -26,17 +27,8 @@ MANY_COPIES: Options = {
 }
 """Baselines that train five policies at a time, for a simulator that takes hardly longer for thousands of copies."""
 
-SMALL_BASELINES: Options = {
-    "baselines.recurrent_environments": 16,
-    "baselines.recurrent_rollout": 32,
-    "baselines.estimation_rounds": 2,
-    "baselines.estimation_updates": 50,
-}
-
-SMALL_MODEL: Options = {"plus.width": 16, "plus.rows": 2_048, "plus.updates": 20, "plus.batch": 64}
-"""PD-VF-plus's model of the dynamics, to see that it runs."""
 QUICK_MODEL: Options = {"plus.rows": 16_384, "plus.updates": 300, "plus.batch": 512}
-"""The same where steps are few."""
+"""PD-VF-plus's model of the dynamics where steps are few."""
 
 QUICK: Options = {
     "policy_seeds": 1,
@@ -87,16 +79,22 @@ SMOKE: Options = {
     "value.decoder_rounds": 1,
     "value.decoder_epochs": 2,
     "evaluate.episodes": 2,
-    **SMALL_BASELINES,
-    **SMALL_MODEL,
+    "baselines.recurrent_environments": 16,
+    "baselines.recurrent_rollout": 32,
+    "baselines.estimation_rounds": 2,
+    "baselines.estimation_updates": 50,
+    "plus.width": 16,
+    "plus.rows": 2_048,
+    "plus.updates": 20,
+    "plus.batch": 64,
 }
-
+"""To see that everything runs."""
 
 MANY_STEPS: Options = {"baselines.environments": 256, "baselines.rollout": 32, "baselines.epochs": 5}
 """Baselines with millions of steps a policy, of which each need not be used as often."""
 
 
-def mujoco(common: Options, paper: Options, best: Options, quick: Options, equal: Options | None = None) -> Presets:
+def mujoco(common: Options, best: Options = NOTHING, quick: Options = NOTHING, equal: Options = NOTHING) -> Presets:
     """As many samples as the paper's, in larger batches from more copies of the environment: a GPU wants many.
 
     Episodes are long and dear, so fewer of them are collected and fewer embeddings are scored than the paper's.
@@ -113,11 +111,11 @@ def mujoco(common: Options, paper: Options, best: Options, quick: Options, equal
     }
     return {
         "common": usual | common,
-        "paper": MANY_COPIES | paper,
+        "paper": MANY_COPIES,
         "best": best,
         "quick": QUICK | quick,
         "smoke": SMOKE | {"environment.horizon": 32, "collect.steps": 16},
-        "equal": MANY_STEPS | (equal or {}),
+        "equal": MANY_STEPS | equal,
     }
 
 

@@ -18,7 +18,7 @@ from pdvf.deploy.belief_runtime import BeliefAdapter
 from pdvf.deploy.model_format import read
 from pdvf.deploy.runtime import Adapter
 from pdvf.deploy.value_runtime import ValueAdapter
-from pdvf.engines.gym_envs import NativeMujoco, compiled_functions
+from pdvf.engines.gym_envs import compiled_functions
 from pdvf.families.base import Dial, DialledFamily, Family, HostFamily, MujocoFamily
 from pdvf.families.custom import by_name
 from pdvf.families.env_process import said
@@ -67,7 +67,7 @@ class ArraySimulation:
     def __init__(self, family: Any) -> None:
         self._mujoco = isinstance(family, MujocoFamily)
         self.seconds = getattr(family, "control_step", SECONDS)
-        self._functions = compiled_functions(NativeMujoco(family) if self._mujoco else family)
+        self._functions = compiled_functions(family)
 
     def reset(self, context: np.ndarray, seed: int) -> np.ndarray:
         """The first observation."""

@@ -6,20 +6,19 @@ A file of this folder that makes a `Method` has registered it.
 import importlib
 import pkgutil
 
-from pdvf.methods.base import (
-    Agent,
-    AtOnce,
-    Feedback,
-    Hidden,
-    Inputs,
-    Look,
-    Method,
-    Training,
-    Transitions,
-    agent_artefact,
-    methods_in,
-)
-from pdvf.methods.play import play_agent, play_everywhere
+from pdvf.methods.base import Agent as Agent
+from pdvf.methods.base import AtOnce as AtOnce
+from pdvf.methods.base import Feedback as Feedback
+from pdvf.methods.base import Hidden as Hidden
+from pdvf.methods.base import Inputs as Inputs
+from pdvf.methods.base import Look as Look
+from pdvf.methods.base import Method as Method
+from pdvf.methods.base import Training as Training
+from pdvf.methods.base import Transitions as Transitions
+from pdvf.methods.base import agent_artefact as agent_artefact
+from pdvf.methods.base import methods_in as methods_in
+from pdvf.methods.play import play_agent as play_agent
+from pdvf.methods.play import play_everywhere as play_everywhere
 
 
 def registered() -> dict[str, Method]:
@@ -30,21 +29,3 @@ def registered() -> dict[str, Method]:
 
 
 METHODS = registered()
-
-__all__ = [
-    "METHODS",
-    "Agent",
-    "AtOnce",
-    "Feedback",
-    "Hidden",
-    "Inputs",
-    "Look",
-    "Method",
-    "Training",
-    "Transitions",
-    "agent_artefact",
-    "methods_in",
-    "play_agent",
-    "play_everywhere",
-    "registered",
-]

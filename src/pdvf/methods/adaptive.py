@@ -49,7 +49,6 @@ class BeliefAgent(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> BeliefMemory:
         """The prior."""
-        del hidden
         return BeliefMemory(Belief.prior(self.model.code_size), observation)
 
     def act(self, memory: BeliefMemory, observation: Array, feedback: Feedback) -> tuple[Array, BeliefMemory]:
@@ -195,7 +194,6 @@ class AdaptiveTraining:
 
 def train_plus(problem: Problem, inputs: Inputs, key: Array) -> AdaptiveTraining:
     """A model and a policy for every seed."""
-    del inputs
     training = AdaptiveTraining(problem, key, problem.config.ppo)
     spent = training.stages * training.gathered
     return replace(training, options=method_ppo(problem, problem.config.policy_seeds, spent))

@@ -75,13 +75,11 @@ class KeepsMemory(eqx.Module):
 
     def adapt(self, memory: Memory, transitions: Transitions) -> Memory:
         """Keeps the memory as it is."""
-        del transitions
         return memory
 
 
 def one_policy(config: Config) -> int:
     """What most methods train for each seed."""
-    del config
     return 1
 
 

@@ -8,10 +8,7 @@ comes after sees a problem with more contexts (`completed`), and need not know.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -22,6 +19,7 @@ from pdvf.adapt.model import DynamicsModel
 from pdvf.adapt.tasks import sample_code
 from pdvf.config import ConfigError
 from pdvf.core.arrays import Array
+from pdvf.core.staged import Derived
 from pdvf.engines.completion import Completed, complete_family
 from pdvf.methods.adaptive import TRUSTED, AdaptiveTraining, TrainingState
 from pdvf.methods.multitask_ppo import method_ppo
@@ -40,49 +38,34 @@ class Completion(eqx.Module):
     made: Array
 
 
-@dataclass(frozen=True)
-class Completing:
-    """Learns the model along with a policy of its own, for as long as one of phase 1."""
+def model_training(problem: Problem) -> AdaptiveTraining:
+    """The model along with a policy of its own: of one seed, for as long as a policy of phase 1."""
+    alone = replace(problem, config=replace(problem.config, policy_seeds=1, budget="paper"))
+    return AdaptiveTraining(alone, problem.key(Stream.COMPLETION), method_ppo(alone, 1))
 
-    problem: Problem
-    name = NAME
 
-    @cached_property
-    def training(self) -> AdaptiveTraining:
-        """Of one seed."""
-        alone = replace(self.problem, config=replace(self.problem.config, policy_seeds=1, budget="paper"))
-        return AdaptiveTraining(alone, self.problem.key(Stream.COMPLETION), method_ppo(alone, 1))
+def learn_completion(problem: Problem) -> Derived:
+    """Learns the model and completes the family with it, where it can be trusted."""
 
-    @property
-    def stages(self) -> int:
-        """Those of the training."""
-        return self.training.stages
-
-    def start(self) -> TrainingState:
-        """Untrained."""
-        return self.training.start()
-
-    def advance(self, state: TrainingState, stage: int) -> tuple[TrainingState, Mapping[str, Any]]:
-        """A stage of the training."""
-        return self.training.advance(state, stage)
-
-    def finish(self, state: TrainingState) -> dict[str, Completion]:
-        """The completion, where the model can be trusted."""
+    def leave(state: TrainingState) -> dict[str, Completion]:
         if float(state.share[0]) == 0.0:
             raise ConfigError(
-                f"complete is {self.problem.config.complete}, expected 0 for {self.problem.engine.family.name}: half "
-                f"of the predicted effects are wrong by more than {TRUSTED:.0%} in held-out steps"
+                f"complete is {problem.config.complete}, expected 0 for {problem.engine.family.name}: half of the "
+                f"predicted effects are wrong by more than {TRUSTED:.0%} in held-out steps"
             )
-        return {COMPLETION: self.completion(state)}
+        return {COMPLETION: completion(problem, state)}
 
-    def completion(self, state: TrainingState) -> Completion:
-        """The model with the environments that it completes the family by."""
-        model = jax.tree.map(lambda x: x[0], state.model)
-        key = jax.random.fold_in(self.problem.key(Stream.COMPLETION), self.stages)
-        codes = new_codes(model.codes, self.problem.config.complete, key)
-        nearest = jnp.argmin(jnp.sum((codes[:, None] - model.codes) ** 2, axis=-1), axis=1)
-        contexts = jnp.asarray(self.problem.contexts)[nearest]
-        return Completion(model, jnp.concatenate([contexts, codes - model.codes[nearest]], axis=1))
+    return Derived(NAME, model_training(problem), leave)
+
+
+def completion(problem: Problem, state: TrainingState) -> Completion:
+    """The model with the environments that it completes the family by."""
+    model = jax.tree.map(lambda x: x[0], state.model)
+    key = jax.random.fold_in(problem.key(Stream.COMPLETION), problem.config.ppo.checkpoints)
+    codes = new_codes(model.codes, problem.config.complete, key)
+    nearest = jnp.argmin(jnp.sum((codes[:, None] - model.codes) ** 2, axis=-1), axis=1)
+    contexts = jnp.asarray(problem.contexts)[nearest]
+    return Completion(model, jnp.concatenate([contexts, codes - model.codes[nearest]], axis=1))
 
 
 def new_codes(codes: Array, count: int, key: Array) -> Array:
@@ -111,8 +94,7 @@ def completed(problem: Problem, completion: Completion) -> Problem:
 
 def untrained_completion(problem: Problem) -> Completion:
     """Of the shapes that the configuration gives."""
-    whole = Completing(problem)
-    return whole.completion(whole.start())
+    return completion(problem, model_training(problem).start())
 
 
-COMPLETE = Recipe(Completing, (), (COMPLETION,), untrained_completion)
+COMPLETE = Recipe(learn_completion, (), (COMPLETION,), untrained_completion)

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.engines.wrappers import TransitionHistory
 from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
+from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
 from pdvf.paper.pipeline import Problem
-from pdvf.rl.networks import Critic, FeedForward, make_actor_critic
+from pdvf.rl.networks import Critic, FeedForward, feed_forward, make_actor_critic
 from pdvf.rl.ppo import MakeNetworks
 
 OFFSET = 0.5  # exploration while probing, of the largest action
@@ -89,10 +89,7 @@ class MetaActor(FeedForward):
 
     def _value(self, observations: Array) -> Array:
         """Values [m] of observations [m, o]."""
-        x = jax.vmap(self._scale)(observations)
-        for layer in self.value_layers[:-1]:
-            x = jnp.tanh(jax.vmap(layer)(x))
-        return jax.vmap(self.value_layers[-1])(x)[:, 0]
+        return jax.vmap(lambda o: feed_forward(self.value_layers, self._scale(o)))(observations)[:, 0]
 
     def _scale(self, observation: Array) -> Array:
         o = observation.shape[-1]
@@ -137,7 +134,6 @@ class MetaAgent(eqx.Module):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Adapting:
         """The meta-learned weights."""
-        del hidden
         m, dtype = self.probe_steps, observation.dtype
         shapes = [layer.weight.shape for layer in self.actor.layers]
         empty = tuple(Gradient(jnp.zeros((m, i), dtype), jnp.zeros((m, o), dtype)) for o, i in shapes)
@@ -145,7 +141,6 @@ class MetaAgent(eqx.Module):
 
     def act(self, memory: Adapting, observation: Array, feedback: Feedback) -> tuple[Array, Adapting]:
         """The mean under the present weights."""
-        del feedback
         return self.actor.mean(memory.gradient, memory.adapted, observation), memory
 
     def adapt(self, memory: Adapting, transitions: Transitions) -> Adapting:
@@ -155,24 +150,14 @@ class MetaAgent(eqx.Module):
 
 def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """Meta-training on all training environments."""
-    del inputs
-    seeds, given = problem.config.policy_seeds, problem.config.baselines
+    seeds, family, given = problem.config.policy_seeds, problem.engine.family, problem.config.baselines
     options = method_ppo(problem, seeds, environments=given.meta_batch, minibatches=given.meta_batches)
+    networks = meta_networks(family.observation, options.discount, given.meta_step)
 
     def assemble(actor: Any) -> MetaAgent:
-        return MetaAgent(actor, problem.engine.family.probe_steps)
+        return MetaAgent(actor, family.probe_steps)
 
-    return TaskPPO(
-        problem,
-        "maml",
-        key,
-        options,
-        uniform(problem, seeds),
-        no_features(problem, seeds),
-        assemble,
-        meta_networks(problem.engine.family.observation, options.discount, given.meta_step),
-        TransitionHistory,
-    )
+    return TaskPPO(problem, "maml", key, options, assemble, make_networks=networks, wrap=TransitionHistory)
 
 
 MAML = Method(

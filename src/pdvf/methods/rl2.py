@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pdvf.core.arrays import Array
 from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo, no_features, uniform
+from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.recurrent_networks import RecurrentActor, make_recurrent
 
@@ -16,7 +16,6 @@ class RecurrentAgent(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> Array:
         """An empty hidden state [h]."""
-        del observation, hidden
         return self.actor.initial_carry()
 
     def act(self, memory: Array, observation: Array, feedback: Feedback) -> tuple[Array, Array]:
@@ -26,17 +25,15 @@ class RecurrentAgent(KeepsMemory):
 
 def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     """One recurrent policy for all training environments."""
-    del inputs
-    seeds, given = problem.config.policy_seeds, problem.config.baselines
+    given = problem.config.baselines
     options = method_ppo(
         problem,
-        seeds,
+        problem.config.policy_seeds,
         environments=given.recurrent_environments,
         rollout=given.recurrent_rollout,
         minibatches=given.recurrent_minibatches,
     )
-    features = no_features(problem, seeds)
-    return TaskPPO(problem, "rl2", key, options, uniform(problem, seeds), features, RecurrentAgent, make_recurrent)
+    return TaskPPO(problem, "rl2", key, options, RecurrentAgent, make_networks=make_recurrent)
 
 
 RL2 = Method(

@@ -30,7 +30,7 @@ from pdvf.methods.base import (
     agent_artefact,
     one_policy,
 )
-from pdvf.methods.multitask_ppo import ORACLE, ContextConditioned, context_features
+from pdvf.methods.oracle import ORACLE, ContextConditioned, context_features
 from pdvf.methods.play import acting_agent, begin_agent
 from pdvf.paper import untrained
 from pdvf.paper.pipeline import Problem
@@ -89,28 +89,18 @@ class OnlineAgent(KeepsMemory):
 
     def begin_episode(self, observation: Array, hidden: Hidden | None) -> History:
         """An empty history."""
-        del hidden
         o, a = observation.shape[-1], self.actor.log_std.shape[-1]
         rows = jnp.zeros((self.history, o))
         return History(rows, jnp.zeros((self.history, a)), rows, jnp.zeros(self.history, bool), observation)
 
     def act(self, memory: History, observation: Array, feedback: Feedback) -> tuple[Array, History]:
         """Takes in the last transition, estimates, acts."""
-        m = memory
         made = feedback.first < 0.5
-        memory = History(
-            _push(m.observation, m.last, made),
-            _push(m.action, feedback.action, made),
-            _push(m.next_observation, observation, made),
-            _push(m.valid, made, made),
-            observation,
-        )
-        feature = self.estimator(*memory[:4])
-        return self.actor(jnp.concatenate([observation, feature])), memory
-
-
-def _push(rows: Array, row: Array, made: Array) -> Array:
-    return jnp.where(made, jnp.concatenate([rows[1:], row[None]]), rows)
+        latest = memory.last, feedback.action, observation, made
+        push = lambda rows, row: jnp.where(made, jnp.concatenate([rows[1:], row[None]]), rows)  # noqa: E731
+        history: Any = jax.tree.map(push, memory[:4], latest)
+        feature = self.estimator(*history)
+        return self.actor(jnp.concatenate([observation, feature])), History(*history, last=observation)
 
 
 class Regression(NamedTuple):
@@ -182,11 +172,8 @@ class EstimatorTraining:
             play_key = jax.random.fold_in(key, state.filled)
             agent = OnlineAgent(oracle.actor, trained.model, self.problem.config.baselines.history)
             steps = self._play(agent, play_key)
-            at = jnp.minimum(state.filled, self.stages - 1)
-            last = state.filled >= self.stages
-            rounds = jax.tree.map(
-                lambda all_, new: all_.at[at].set(jnp.where(last, all_[at], new)), state.rounds, steps
-            )
+            # What the last round has played is not learned from: it is written past the end, which changes nothing.
+            rounds = jax.tree.map(lambda all_, new: all_.at[state.filled].set(new), state.rounds, steps)
             return Regression(trained, rounds, jnp.minimum(state.filled + 1, self.stages)), metrics
 
         return shard_over_devices(lambda _, split: jax.vmap(one)(*split))

@@ -107,6 +107,5 @@ def adapt_episodes(
     probed = adapter.body.begin(engine, contexts, probe_key)
     z_pi, predicted = jax.vmap(partial(select, adapter))(probed.s0, probed.z_d)
     returns, rest = adapter.body.finish(engine, contexts, probed, z_pi, play_key, record=True)
-    assert rest is not None
     steps = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), probed.steps, rest)
     return Adaptation(returns, predicted, probed.z_d, z_pi, steps)

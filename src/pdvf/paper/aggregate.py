@@ -202,7 +202,6 @@ def visit_and_label(
     z_pi, flat = bank[policy, origin], jnp.asarray(contexts)[environment]
     probed = body.begin(engine, flat, probe_key)
     _, steps = body.finish(engine, flat, probed, z_pi, play_key, record=True)
-    assert steps is not None
     if kept:
         steps = subsample(steps, steps.valid, kept, 0, jax.random.fold_in(play_key, 1))
     observation, valid = jnp.moveaxis(steps.observation, 0, 1), steps.valid.T

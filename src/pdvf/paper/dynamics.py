@@ -39,10 +39,7 @@ class DynamicsAutoencoder(eqx.Module):
         return self.encoder(elements, valid, key)
 
     def decode(self, observation: Array, action: Array, z_d: Array) -> Array:
-        """Predicted next observation [o]."""
-        return observation + self.change.unscale(self._change(observation, action, z_d))
-
-    def _change(self, observation: Array, action: Array, z_d: Array) -> Array:
+        """Predicted change of the observation [o], scaled."""
         return self.decoder(jnp.concatenate([self.observation.scale(observation), action, z_d]))
 
 
@@ -78,7 +75,7 @@ def loss(
         length = jnp.sum(episode.valid)
         chosen = jax.random.randint(step_key, (DECODED,), 0, length)
         s, a, following = (x[chosen] for x in (episode.observation, episode.action, episode.next_observation))
-        predicted = jax.vmap(model._change, in_axes=(0, 0, None))(s, a, z_d)
+        predicted = jax.vmap(model.decode, in_axes=(0, 0, None))(s, a, z_d)
         return jnp.mean((predicted - model.change.scale(following - s)) ** 2), z_d
 
     keys = jax.random.split(step_key, count), jax.random.split(dropout_key, count)

@@ -74,9 +74,8 @@ def _play(problem: Problem, policies: Actor, upper_bound: Actor, policy: PolicyA
         return jnp.moveaxis(x[:, :, ::episodes], 1, 2)
 
     first = jax.tree.map(lambda x: x[0], (policy, adapter))
-    family, seed = engine.family, problem.config.seed
     return {
-        "environments": jnp.array(family.train(seed).numbers + family.test(seed).numbers),
+        "environments": jnp.array(problem.numbers),
         "train_count": jnp.array(train),
         "contexts": everywhere,
         "returns": grid(adapted.returns),
@@ -107,8 +106,7 @@ def _embeddings(problem: Problem, finished: Actor, policy: PolicyAutoencoder, ad
     set_size = problem.config.policy.set_size
     encode_keys = jax.random.split(encode_key, flat.returns.shape[0])
     z_pi = jax.vmap(lambda row, k: encode_episode(policy, row, set_size, k))(flat, encode_keys)
-    family, seed = problem.engine.family, problem.config.seed
-    numbers = jnp.array(family.train(seed).numbers + family.test(seed).numbers)
+    numbers = jnp.array(problem.numbers)
     return {
         "tsne_z_d": z_d,
         "tsne_z_pi": z_pi,

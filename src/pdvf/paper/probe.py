@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
 from pdvf.core.objective import objective_of
-from pdvf.engines.rollout import acting, begin, play
+from pdvf.engines.rollout import Episodes, Transitions, acting, play_from_start
 from pdvf.families.base import Family, GuardedFamily
 from pdvf.paper.problem import Problem, Stream, finished_policies, transfer
 from pdvf.rl.networks import Actor
@@ -80,17 +81,12 @@ def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
 
     An episode that ends soon and well has reached its goal.
     """
-    engine = problem.engine
-    contexts = jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
-    steps = _soon(engine.family)
 
-    def one(actor: Actor, key: Array) -> Array:
-        begin_key, play_key = jax.random.split(key)
-        episodes = begin(engine, contexts, begin_key)
-        episodes, _ = play(engine, contexts, episodes, acting(actor), play_key, steps, record=False)
+    def lost(episodes: Episodes, made: None) -> Array:
         return jnp.mean(~episodes.alive & (episodes.returns < usual))
 
-    return jax.vmap(one)(actors, jax.random.split(problem.key(Stream.LOST_BEGINNINGS), actors.log_std.shape[0]))
+    steps = _soon(problem.engine.family)
+    return _of_beginnings(problem, actors, Stream.LOST_BEGINNINGS, steps, lost, record=False)
 
 
 def dangers(problem: Problem, actors: Actor) -> Array:
@@ -98,22 +94,28 @@ def dangers(problem: Problem, actors: Actor) -> Array:
 
     On average over episodes; the mean over the training environments plus that of the worst.
     """
-    engine, contexts = problem.engine, jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
-    family = engine.family
+    family = problem.engine.family
     assert isinstance(family, GuardedFamily)
     danger = jax.vmap(jax.vmap(family.danger))
-    steps = _first(family)
+
+    def largest(episodes: Episodes, made: Transitions) -> Array:
+        each = jnp.max(jnp.where(made.valid, danger(made.next_observation), 0.0), axis=0, initial=0.0)
+        mean = jnp.mean(each.reshape(-1, EPISODES), axis=1)
+        return jnp.mean(mean) + jnp.max(mean)
+
+    return _of_beginnings(problem, actors, Stream.DANGERS, _first(family), largest)
+
+
+def _of_beginnings(
+    problem: Problem, actors: Actor, stream: Stream, steps: int, see: Callable[..., Array], record: bool = True
+) -> Array:
+    """What `see` makes of the beginnings of episodes in the training environments, [P] for policies [P, ...]."""
+    contexts = jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
 
     def one(actor: Actor, key: Array) -> Array:
-        begin_key, play_key = jax.random.split(key)
-        playing = begin(engine, contexts, begin_key)
-        _, made = play(engine, contexts, playing, acting(actor), play_key, steps)
-        assert made is not None
-        largest = jnp.max(jnp.where(made.valid, danger(made.next_observation), 0.0), axis=0, initial=0.0)
-        each = jnp.mean(largest.reshape(-1, EPISODES), axis=1)
-        return jnp.mean(each) + jnp.max(each)
+        return see(*play_from_start(problem.engine, contexts, acting(actor), key, steps, record))
 
-    return jax.vmap(one)(actors, jax.random.split(problem.key(Stream.DANGERS), actors.log_std.shape[0]))
+    return jax.vmap(one)(actors, jax.random.split(problem.key(stream), actors.log_std.shape[0]))
 
 
 def _returns(problem: Problem, finished: Actor) -> Array:

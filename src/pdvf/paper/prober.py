@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.engines.base import Engine
-from pdvf.engines.rollout import Episodes, Feedback, Transitions, acting, begin, play
+from pdvf.engines.rollout import Episodes, Feedback, Transitions, acting, play, play_from_start
 from pdvf.paper.dynamics import DynamicsAutoencoder
 from pdvf.paper.policy import PolicyDecoder
 from pdvf.rl.networks import Actor
@@ -44,13 +44,9 @@ class Body(eqx.Module):
 
     def begin(self, engine: Engine, contexts: Array, key: Array, noise: float | None = None) -> Probed:
         """Starts an episode for each context [n, c] and spends its first N_d steps on probing."""
-        begin_key, play_key = jax.random.split(key)
-        episodes = begin(engine, contexts, begin_key)
-        s0 = episodes.observation
-        act = acting(self.probe, noise)
-        episodes, steps = play(engine, contexts, episodes, act, play_key, engine.family.probe_steps)
-        assert steps is not None
-        return Probed(episodes, s0, jax.vmap(self.infer, in_axes=1)(steps), steps)
+        act, count = acting(self.probe, noise), engine.family.probe_steps
+        episodes, steps = play_from_start(engine, contexts, act, key, count)
+        return Probed(episodes, steps.observation[0], jax.vmap(self.infer, in_axes=1)(steps), steps)
 
     def infer(self, steps: Transitions) -> Array:
         """z_d [d] from the probing steps [N_d, ...] of one episode."""
@@ -58,8 +54,8 @@ class Body(eqx.Module):
 
     def finish(
         self, engine: Engine, contexts: Array, probed: Probed, z_pi: Array, key: Array, record: bool = False
-    ) -> tuple[Array, Transitions | None]:
-        """Plays on as z_pi [n, e] until the end: returns [n] with the probing steps counted in, and the steps."""
+    ) -> tuple[Array, Any]:
+        """Plays on as z_pi [n, e] until the end: returns [n] with the probing steps counted in, and steps as `play`."""
 
         def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
             return jax.vmap(self.decoder)(observation, z_pi), memory

@@ -70,6 +70,12 @@ class Problem:
         return np.concatenate([self.contexts, self.engine.family.test(self.config.seed).contexts])
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the environments of `everywhere`."""
+        family, seed = self.engine.family, self.config.seed
+        return family.train(seed).numbers + family.test(seed).numbers
+
+    @property
     def judged(self) -> Any:
         """Contexts that methods are evaluated in, those for training first."""
         return self.everywhere

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,8 +31,6 @@ class ReinforcementLearning:
     problem: Problem
     test: bool = False
     """In the test environments instead: see `upper_bound`."""
-    chosen: tuple[int, int] | None = None
-    """First and end of the policies of a part (`core.staged.Part`)."""
 
     @property
     def name(self) -> str:
@@ -47,33 +45,19 @@ class ReinforcementLearning:
     @cached_property
     def contexts(self) -> np.ndarray:
         """Context [P, c] of each policy, environment by environment."""
-        return self._all_contexts[slice(*self._range)]
-
-    @cached_property
-    def _all_contexts(self) -> np.ndarray:
         train = self.problem.contexts
         own = self.problem.everywhere[len(train) :] if self.test else train
         return np.repeat(own, self.problem.config.policy_seeds, axis=0)
 
     @property
-    def _range(self) -> tuple[int, int]:
-        return self.chosen or (0, len(self._all_contexts))
-
-    @property
     def rows(self) -> int:
         """Policies."""
-        first, end = self._range
-        return end - first
+        return len(self.contexts)
 
     def steps(self, stage: int) -> int:
         """Environment steps of a stage."""
-        del stage
         options = self.problem.config.ppo
         return self.rows * options.updates_per_checkpoint * options.environments * options.rollout
-
-    def part(self, first: int, end: int) -> ReinforcementLearning:
-        """Some of the policies."""
-        return replace(self, chosen=(first, end))
 
     def no_metrics(self) -> ppo.Metrics:
         """Zeros [P, updates]."""
@@ -83,17 +67,16 @@ class ReinforcementLearning:
         """Untrained policies."""
         engine, options = self.problem.engine, self.problem.config.ppo
         before = len(self.problem.contexts) * self.problem.config.policy_seeds if self.test else 0
-        keys = jax.random.split(self.problem.key(Stream.POLICIES), before + len(self._all_contexts))[before:]
-        keys = keys[slice(*self._range)]
+        keys = jax.random.split(self.problem.key(Stream.POLICIES), before + self.rows)[before:]
         fresh = compiled(jax.vmap(lambda context, key: ppo.initialise(engine, options, context, key)))
         state = fresh(self.contexts, keys)
         kept = jax.tree.map(lambda x: jnp.zeros((x.shape[0], self.stages, *x.shape[1:]), x.dtype), state.actor)
         return Ensemble(state, kept)
 
-    def learn(self, ensemble: Ensemble, stage: int) -> tuple[Ensemble, ppo.Metrics]:
-        """All policies learn until the next checkpoint; metrics [P, updates]."""
+    def learn(self, ensemble: Ensemble, stage: int, rows: slice = slice(None)) -> tuple[Ensemble, ppo.Metrics]:
+        """Policies learn until the next checkpoint; metrics [P, updates]."""
         shuffle = jax.random.fold_in(self.problem.key(Stream.MINIBATCHES), stage)
-        state, metrics = self._train(shuffle, (self.contexts, ensemble.state))
+        state, metrics = self._train(shuffle, (self.contexts[rows], ensemble.state))
         kept = jax.tree.map(lambda all_, new: all_.at[:, stage].set(new), ensemble.kept, state.actor)
         return Ensemble(state, kept), metrics
 

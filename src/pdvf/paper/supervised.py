@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from pdvf.config import ValueOptions
 from pdvf.core import fitting as fit
 from pdvf.core.arrays import Array
-from pdvf.core.devices import compiled, shard_over_devices
+from pdvf.core.devices import Program, compiled, shard_over_devices
 from pdvf.core.networks import vmap_init
+from pdvf.engines.rollout import where
 from pdvf.paper import aggregate, policy
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import Labelled, ReturnScale
@@ -62,7 +65,12 @@ class Supervised:
     @property
     def stages(self) -> int:
         """Rounds for the decoder, the initial training of W, stages of aggregation."""
-        return self.problem.config.value.decoder_rounds + 1 + self.problem.config.value.stages
+        return self.options.decoder_rounds + 1 + self.options.stages
+
+    @property
+    def options(self) -> ValueOptions:
+        """Those of the phase."""
+        return self.problem.config.value
 
     @property
     def experts(self) -> Actor:
@@ -92,8 +100,7 @@ class Supervised:
         members: QuadraticValue,
         key: Array,
     ) -> Learning:
-        config = self.problem.config
-        options = config.value
+        config, options = self.problem.config, self.options
         key, encode_key, fit_key = jax.random.split(key, 3)
         first = jax.tree.map(lambda x: x[:, :, 0], trajectories)  # one training episode a pair
         keys = jax.random.split(encode_key, first.returns.shape)
@@ -138,21 +145,20 @@ class Supervised:
 
     def advance(self, state: Learning, stage: int) -> tuple[Learning, dict[str, Any]]:
         """One round for the decoder, the initial training of W, or one stage of aggregation."""
-        rounds = self.problem.config.value.decoder_rounds
-        programs = (self._decoder_round, self._initial, self._stage)
+        rounds = self.options.decoder_rounds
         now = 0 if stage < rounds else 1 if stage == rounds else 2
-        state, metrics = programs[now]((self.experts, self.trajectories), state)
+        state, metrics = self._programs[now]((self.experts, self.trajectories), state)
         return state, metrics | {"steps": float(self._steps(now) + self._steps_around(stage))}
 
     def _steps(self, now: int) -> int:
         """Environment steps of one of the three programs, for all models."""
-        options, family = self.problem.config.value, self.problem.engine.family
+        family = self.problem.engine.family
         environments, models = len(self.problem.contexts), self.problem.config.model_seeds
         if now == 0:
             return models * self._label_rows * family.horizon
         if now == 1:
             return models * self.problem.transfer_steps(self._scored)
-        optima = environments * options.probes
+        optima = environments * self.options.probes
         return models * (optima * family.probe_steps + self.problem.transfer_steps(optima))
 
     def _steps_around(self, stage: int) -> int:
@@ -161,23 +167,15 @@ class Supervised:
         return (probe_steps(self.problem) if stage == 0 else 0) + (last if stage == self.stages - 1 else 0)
 
     @cached_property
-    def _decoder_round(self):
-        return self._program(self._aggregate_decoder)
+    def _programs(self) -> list[Program]:
+        def program(function: Callable[..., Any]) -> Program:
+            return shard_over_devices(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
 
-    @cached_property
-    def _initial(self):
-        return self._program(self._initial_value)
-
-    @cached_property
-    def _stage(self):
-        return self._program(self._aggregate_value)
-
-    def _program(self, function):
-        return shard_over_devices(lambda shared, split: jax.vmap(lambda state: function(*shared, state))(split))
+        return [program(one) for one in (self._aggregate_decoder, self._initial_value, self._aggregate_value)]
 
     def _aggregate_decoder(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """States that decoded embeddings visit, labelled by the experts they came from; then the decoder learns."""
-        options, config = self.problem.config.value, self.problem.config.policy
+        config = self.problem.config.policy
         key, visit_key, fit_key = jax.random.split(state.key, 3)
         visited = aggregate.visit_and_label(
             self.problem.engine,
@@ -193,7 +191,7 @@ class Supervised:
         labels = state.labels + self._label_rows
         original = aggregate.original_labels(trajectories, state.bank)
         count = config.batch * policy.DECODED
-        updates = options.decoder_epochs * max(original.z_pi.shape[0] // config.batch, 1)
+        updates = self.options.decoder_epochs * max(original.z_pi.shape[0] // config.batch, 1)
         optimiser = fit.cosine_adam(config.learning_rate, updates)
 
         def loss(decoder, key: Array) -> Array:
@@ -208,17 +206,15 @@ class Supervised:
 
     def _initial_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """Scores the embeddings of training policies and others near and far, then trains W on these returns."""
-        del experts, trajectories
-        options = self.problem.config.value
         key, extra_key, order_key, score_key = jax.random.split(state.key, 4)
-        environments = jnp.arange(2) * (state.bank.shape[1] // 2)
-        known = state.bank[:, environments].reshape(-1, state.bank.shape[-1])
-        extra = aggregate.extra_embeddings(state.bank.reshape(-1, state.bank.shape[-1]), options, extra_key)
+        environments, e = jnp.arange(2) * (state.bank.shape[1] // 2), state.bank.shape[-1]
+        known = state.bank[:, environments].reshape(-1, e)
+        extra = aggregate.extra_embeddings(state.bank.reshape(-1, e), self.options, extra_key)
         z_pi = jax.random.permutation(order_key, jnp.concatenate([known, extra]))
         engine, contexts = self.problem.engine, self.problem.contexts
         original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
-        state = state._replace(original=original, scale=ReturnScale.of(original.returns, options), key=key)
-        state, metrics = self._learn_value(state, options.epochs)
+        state = state._replace(original=original, scale=ReturnScale.of(original.returns, self.options), key=key)
+        state, metrics = self._learn_value(state, self.options.epochs)
         return state._replace(initial=state.value.model), metrics
 
     def _aggregate_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
@@ -226,42 +222,41 @@ class Supervised:
 
         How far W was off for its own OPEs, which it had not seen, counts in the loss that decides which stages stay.
         """
-        del experts, trajectories
-        options = self.problem.config.value
         key, play_key = jax.random.split(state.key)
         scores, predicted, own = aggregate.play_optimal(
             self.problem.engine,
             self.problem.contexts,
             state.body,
             state.value.model,
-            options,
+            self.options,
             PROBE_NOISE,
             play_key,
         )
         error = jnp.mean((predicted - state.scale.at(scores.home[::2]).scale(own)) ** 2)
-        loss = state.held_out / options.members + error
+        loss = state.held_out / self.options.members + error
         worst = jnp.argmax(state.losses)
         keep = loss < state.losses[worst]
-        snapshots = jax.tree.map(
-            lambda kept, new: jnp.where(keep, kept.at[worst].set(new), kept), state.snapshots, state.value.model
+        snapshots, losses = jax.tree.map(
+            lambda kept, new: jnp.where(keep, kept.at[worst].set(new), kept),
+            (state.snapshots, state.losses),
+            (state.value.model, loss),
         )
         state = state._replace(
             snapshots=snapshots,
-            losses=jnp.where(keep, state.losses.at[worst].set(loss), state.losses),
+            losses=losses,
             aggregated=aggregate.append(state.aggregated, scores, state.filled),
             filled=state.filled + scores.z_pi.shape[0],
             key=key,
         )
-        state, metrics = self._learn_value(state, options.stage_epochs)
+        state, metrics = self._learn_value(state, self.options.stage_epochs)
         return state, metrics | {"optimal_return": jnp.mean(own), "optimal_error": error}
 
     def _learn_value(self, state: Learning, epochs: int) -> tuple[Learning, dict[str, Array]]:
-        options = self.problem.config.value
         optimiser = self._value_optimiser(epochs)
 
         def loss(members: QuadraticValue, key: Array, held_out: bool = False) -> Array:
             return aggregate.value_loss(
-                members, state.original, state.aggregated, state.filled, state.scale, options, key, held_out
+                members, state.original, state.aggregated, state.filled, state.scale, self.options, key, held_out
             )
 
         members: Any = state.value.model
@@ -276,23 +271,17 @@ class Supervised:
         """
 
         def one(state: Learning) -> dict[str, Adapter]:
-            best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
-            best = jax.tree.map(
-                lambda kept, now: jnp.where(self.problem.config.value.stages > 0, kept, now), best, state.value.model
-            )
-            chosen = jax.tree.map(
-                lambda all_, one: jnp.where(
-                    jnp.isfinite(state.losses).reshape(-1, *(1,) * one.ndim), all_, one[None]
-                ).reshape(-1, *one.shape[1:]),
-                state.snapshots,
-                best,
-            )
+            best = state.value.model
+            if self.options.stages > 0:
+                best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
+            chosen = jax.tree.map(partial(where, jnp.isfinite(state.losses)), state.snapshots, best)
+            chosen = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chosen)
             probed = state.body.begin(self.problem.engine, self.problem.contexts, state.key)
             bank = state.bank.reshape(-1, state.bank.shape[-1])
-            options = self.problem.config.value
+            anchor = self.options.anchor, self.options.anchor_width
 
             def adapter(members: QuadraticValue) -> Adapter:
-                return Adapter(state.body, members, state.scale, probed.z_d, bank, options.anchor, options.anchor_width)
+                return Adapter(state.body, members, state.scale, probed.z_d, bank, *anchor)
 
             return {"adapter": adapter(chosen), "initial_adapter": adapter(state.initial)}
 
@@ -305,12 +294,10 @@ class Supervised:
     @property
     def _scored(self) -> int:
         """Embeddings that are scored before training: each kept policy's in two environments, and others."""
-        options = self.problem.config.value
-        return 2 * self.experts.log_std.shape[0] + options.interpolations + options.uniform
+        return 2 * self.experts.log_std.shape[0] + self.options.interpolations + self.options.uniform
 
     def _updates(self, epochs: int) -> int:
-        options = self.problem.config.value
-        return epochs * max(self._scored * self.problem.contexts.shape[0] // options.batch, 1)
+        return epochs * max(self._scored * self.problem.contexts.shape[0] // self.options.batch, 1)
 
     def _value_optimiser(self, epochs: int):
-        return aggregate.value_optimiser(self.problem.config.value, self._updates(epochs))
+        return aggregate.value_optimiser(self.options, self._updates(epochs))

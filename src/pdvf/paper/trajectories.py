@@ -38,7 +38,6 @@ def collect(engine: Engine, contexts: Array, episodes: int, kept: int, actor: Ac
 
     act = acting(actor, jnp.exp(actor.log_std))
     ended, steps = play(engine, flat, begin(engine, flat, begin_key), act, play_key, engine.family.horizon)
-    assert steps is not None
     if kept:
         steps = subsample(steps, steps.valid, kept, engine.family.probe_steps, jax.random.fold_in(play_key, 1))
 

@@ -21,7 +21,7 @@ from pdvf.experiment.adaptation import ADAPTATION, AXES
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import RunStore
 from pdvf.families import make_family
-from pdvf.methods.multitask_ppo import context_features
+from pdvf.methods.oracle import context_features
 from pdvf.reports.statistics import Estimate, difference
 
 PENALTY = 1e-3

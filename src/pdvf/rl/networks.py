@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pdvf.core.arrays import Array, Box, Scaler
 
@@ -73,7 +72,7 @@ class Actor(FeedForward):
 
     def __call__(self, observation: Array) -> Array:
         """Mean action [a] in scaled units, where the bounds are -1 and 1, for an observation [o]."""
-        return _feed_forward(self.layers, self.observation.scale(observation))
+        return feed_forward(self.layers, self.observation.scale(observation))
 
     def act(self, observation: Array) -> Array:
         """The action [a] that is carried out when nothing is sampled: the mean inside the bounds."""
@@ -88,7 +87,7 @@ class Critic(FeedForward):
 
     def __call__(self, observation: Array) -> Array:
         """Value [] of an observation [o]."""
-        return _feed_forward(self.layers, self.observation.scale(observation))[0]
+        return feed_forward(self.layers, self.observation.scale(observation))[0]
 
 
 class PartialView(FeedForward):
@@ -120,8 +119,8 @@ def make_partial_views(
     """Fresh networks, each for its part of the observation."""
     whole, views = Scaler.from_box(observation), []
     for place, seen in enumerate((actor_sees, critic_sees)):
-        scaled = Box(np.full(len(seen), -np.inf, np.float32), np.full(len(seen), np.inf, np.float32))
-        views.append(PartialView(whole, make_actor_critic(scaled, action, hidden, key)[place], seen))
+        networks = make_actor_critic(Box.symmetric(len(seen)), action, hidden, key)
+        views.append(PartialView(whole, networks[place], seen))
     return views[0], views[1]
 
 
@@ -164,7 +163,8 @@ def _orthonormal(tall: Array) -> Array:
     return q * jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0)
 
 
-def _feed_forward(layers: tuple[eqx.nn.Linear, ...], x: Array) -> Array:
+def feed_forward(layers: tuple[eqx.nn.Linear, ...], x: Array) -> Array:
+    """What layers with tanh between them make of inputs."""
     for layer in layers[:-1]:
         x = jnp.tanh(layer(x))
     return layers[-1](x)

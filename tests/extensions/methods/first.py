@@ -6,7 +6,7 @@ import jax
 
 from pdvf.core.arrays import Array
 from pdvf.methods.base import AtOnce, Inputs, Look, Method
-from pdvf.methods.multitask_ppo import Unconditioned
+from pdvf.methods.ppo_all import Unconditioned
 from pdvf.paper.pipeline import Problem
 from pdvf.paper.untrained import actors
 

@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pdvf.core.processes import cores
 from pdvf.core.validation import ConfigError
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener, parse_event, write_event
 from pdvf.experiment.executors.processes import Local, Process, command, environment, run_side_by_side, start
 from pdvf.experiment.plan import Task, locks
 from pdvf.experiment.provenance import PACKAGES
-from pdvf.families.env_pool import CLUSTER, SIMULATORS, cores
+from pdvf.families.env_workers import CLUSTER, SIMULATORS
 
 RETRIES = 3
 """How often Ray tries again where a process, a worker or a node has died, or a node cannot write."""

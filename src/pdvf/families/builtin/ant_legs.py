@@ -84,11 +84,5 @@ FAMILY = FamilySpec(
     AntLegs,
     AntLegsOptions,
     "an ant with other legs (MuJoCo; 16 environments, 4 for testing)",
-    mujoco(
-        common=MANY_ANTS,
-        paper={},
-        best={},
-        quick={},
-        equal=WIDE,
-    ),
+    mujoco(MANY_ANTS, equal=WIDE),
 )

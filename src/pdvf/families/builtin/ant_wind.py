@@ -69,10 +69,7 @@ FAMILY = FamilySpec(
     AntWindOptions,
     "an ant in a hidden wind (MuJoCo; 20 environments, 5 for testing)",
     mujoco(
-        common={**MANY_ANTS, "value.power": 4.0, "value.high_return": 0.5},  # docs/decisions/0005-value.md
-        paper={},
-        best={},
-        quick={},
+        {**MANY_ANTS, "value.power": 4.0, "value.high_return": 0.5},  # docs/decisions/0005-value.md
         equal=WIDE,
     ),
 )

@@ -23,7 +23,7 @@ from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.base import Timed
 from pdvf.families.circle import CircleOptions, OnCircle, radius_of
-from pdvf.families.presets import QUICK_MODEL, SMALL_BASELINES, SMALL_MODEL
+from pdvf.families.presets import QUICK_MODEL, SMOKE
 from pdvf.families.registry import FamilySpec
 
 INK, MUTED, FIELD = "#1f2328", "#6a737d", "#c3c9cf"
@@ -100,8 +100,7 @@ class Spaceship(OnCircle, Timed):
     @property
     def action(self) -> Box:
         """The force of the ship's engine, clipped per component."""
-        force = np.full(2, self.options.force, np.float32)
-        return Box(-force, force)
+        return Box.symmetric(2, self.options.force)
 
     @property
     def control_step(self) -> float:
@@ -217,24 +216,13 @@ FAMILY = FamilySpec(
             **QUICK_MODEL,
         },
         "smoke": {
+            **SMOKE,
             "ppo.steps": 16_384,
-            "ppo.checkpoints": 2,
-            "ppo.epochs": 2,
-            "collect.episodes": 2,
-            "dynamics.epochs": 20,
             "policy.epochs": 10,
-            "value.members": 2,
-            "value.epochs": 2,
-            "value.stages": 2,
-            "value.stage_epochs": 1,
             "value.interpolations": 150,
             "value.uniform": 50,
             "value.probes": 2,
-            "value.decoder_rounds": 1,
             "value.decoder_epochs": 5,
-            "evaluate.episodes": 2,
-            **SMALL_BASELINES,
-            **SMALL_MODEL,
         },
         "equal": {"baselines.environments": 64, "baselines.rollout": 50},  # whole episodes
     },

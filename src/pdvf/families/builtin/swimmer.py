@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Fixed
@@ -23,7 +22,7 @@ from pdvf.core.arrays import Array, Box
 from pdvf.core.validation import circle, positive, require
 from pdvf.families.base import MjSpec, Physics, Simulated
 from pdvf.families.circle import CircleOptions, OnCircle, wind
-from pdvf.families.mujoco import asset
+from pdvf.families.mujoco import asset, never, noisy_start
 from pdvf.families.presets import mujoco
 from pdvf.families.registry import FamilySpec
 
@@ -71,12 +70,12 @@ class Swimmer(OnCircle, Simulated):
     @property
     def observation(self) -> Box:
         """Three angles, then velocities of x, y and the angles; no bounds."""
-        return Box(np.full(8, -np.inf, np.float32), np.full(8, np.inf, np.float32))
+        return Box.symmetric(8)
 
     @property
     def action(self) -> Box:
         """Torques of the two joints, in units of the motors."""
-        return Box(-np.ones(2, np.float32), np.ones(2, np.float32))
+        return Box.symmetric(2, 1.0)
 
     def base(self) -> MjSpec:
         """The model in a fluid at rest."""
@@ -92,22 +91,14 @@ class Swimmer(OnCircle, Simulated):
 
     def start(self, key: Array, rest: Physics) -> Physics:
         """Rest, with uniform noise on everything."""
-        nq, noise = rest.qpos.shape[0], self.options.noise
-        drawn = jax.random.uniform(key, (nq + rest.qvel.shape[0],), minval=-noise, maxval=noise)
-        return Physics(rest.qpos + drawn[:nq], rest.qvel + drawn[nq:])
-
-    def observe(self, physics: Physics) -> Array:
-        """Everything but the place [8]."""
-        return jnp.concatenate([physics.qpos[2:], physics.qvel])
+        return noisy_start(rest, self.options.noise, key)
 
     def reward(self, before: Physics, after: Physics, action: Array) -> Array:
         """Speed along x, less the cost of the action."""
-        speed = (after.qpos[0] - before.qpos[0]) / (self.options.timestep * self.options.frame_skip)
+        speed = (after.qpos[0] - before.qpos[0]) / self.control_step
         return self.options.forward_reward * speed - self.options.control_cost * jnp.sum(action**2)
 
-    def terminated(self, before: Physics, after: Physics, action: Array) -> Array:
-        """Never."""
-        return jnp.zeros((), bool)
+    terminated = staticmethod(never)
 
 
 FAR_SIGHTED = {"ppo.discount": 0.9999}
@@ -130,7 +121,6 @@ FAMILY = FamilySpec(
             "value.stages": 10,
             "value.decoder_rounds": 4,
         },
-        paper={},
         best=FAR_SIGHTED,
         quick=FAR_SIGHTED,
     ),
