@@ -68,30 +68,23 @@ FIELDS: dict[str, Check] = {
 }
 
 
+LARGEST_SIZES = {"z_pi": 64, "code": 64, "members": 1024, "policies": 1024}
+"""Of parts of a model; any other is at most `MAX_SIZE`."""
+
+
 class Layout(NamedTuple):
     """What a file of one kind has besides `FIELDS`; several methods may share it."""
 
     fields: dict[str, Check]
-    sizes: dict[str, Check]
+    sizes: tuple[str, ...]
+    """Those of its parts; shapes follow from them and from the sizes of observation and action."""
     shapes: Callable[[Mapping[str, Any]], Shapes]
 
 
-PROBING_SIZES: dict[str, Check] = {
-    "z_d": _whole(1, MAX_SIZE),
-    "probe": _whole(1, MAX_SIZE),
-    "encoder": _whole(1, MAX_SIZE),
-}
 VALUE_FIELDS: dict[str, Check] = {
     "anchor": _number(0, 1),
     "anchor_width": _number(1e-6, 1e6),
     "anchors": _whole(1, 8),
-}
-VALUE_SIZES = PROBING_SIZES | {
-    "z_pi": _whole(1, 64),
-    "environments": _whole(1, MAX_SIZE),
-    "members": _whole(1, 1024),
-    "decoder": _whole(1, MAX_SIZE),
-    "value": _whole(1, MAX_SIZE),
 }
 BELIEF_FIELDS: dict[str, Check] = {
     "prior_std": _number(1e-3, 1e3),
@@ -104,13 +97,6 @@ BELIEF_FIELDS: dict[str, Check] = {
     "log_std_high": _number(-20, 20),
     "novelty_threshold": _or_none(_number(1e-3, 1e6)),
 }
-BELIEF_SIZES: dict[str, Check] = {
-    "code": _whole(1, 64),
-    "actor": _whole(1, MAX_SIZE),
-    "model": _whole(1, MAX_SIZE),
-}
-
-
 RANGES: Check = (
     lambda x: isinstance(x, dict) and all(isinstance(ends, list) and len(ends) == 2 for ends in x.values()),
     "a table of pairs",
@@ -232,18 +218,14 @@ def _weights_and_biases(layers: Shapes) -> Shapes:
     return weights | {f"{name}.bias": shape[:-1] for name, shape in layers.items()}
 
 
-ACTOR = {"actor": _whole(1, MAX_SIZE)}
+PROBING = ("z_d", "probe", "encoder")
 LAYOUTS = {
-    "value": Layout(VALUE_FIELDS, VALUE_SIZES, _value_shapes),
-    "belief": Layout(BELIEF_FIELDS, BELIEF_SIZES, _belief_shapes),
-    "policy": Layout({}, ACTOR, _policy_shapes),
-    "conditioned": Layout({}, PROBING_SIZES | ACTOR, _conditioned_shapes),
-    "nearest": Layout({}, PROBING_SIZES | ACTOR | {"policies": _whole(1, 1024)}, _nearest_shapes),
-    "history": Layout(
-        {"history": _whole(1, 1000)},
-        ACTOR | {"estimator": _whole(1, MAX_SIZE), "feature": _whole(1, MAX_SIZE)},
-        _history_shapes,
-    ),
+    "value": Layout(VALUE_FIELDS, (*PROBING, "z_pi", "environments", "members", "decoder", "value"), _value_shapes),
+    "belief": Layout(BELIEF_FIELDS, ("code", "actor", "model"), _belief_shapes),
+    "policy": Layout({}, ("actor",), _policy_shapes),
+    "conditioned": Layout({}, (*PROBING, "actor"), _conditioned_shapes),
+    "nearest": Layout({}, (*PROBING, "actor", "policies"), _nearest_shapes),
+    "history": Layout({"history": _whole(1, 1000)}, ("actor", "estimator", "feature"), _history_shapes),
 }
 
 
@@ -278,9 +260,10 @@ def check_about(about: Any) -> None:
     for name, (is_right, expected) in fields.items():
         _require(is_right(about.get(name)), name, about.get(name), expected)
     sizes = about.get("sizes")
-    is_table = isinstance(sizes, dict) and sizes.keys() == own.sizes.keys()
+    is_table = isinstance(sizes, dict) and sizes.keys() == set(own.sizes)
     _require(is_table, "sizes", sizes, "a table of the sizes of all parts")
-    for name, (is_right, expected) in own.sizes.items():
+    for name in own.sizes:
+        is_right, expected = _whole(1, LARGEST_SIZES.get(name, MAX_SIZE))
         _require(is_right(about["sizes"][name]), f"sizes.{name}", about["sizes"][name], expected)
     size = about["action"]
     for name in ("action_low", "action_high"):

@@ -23,9 +23,9 @@ from pdvf.deploy.belief_runtime import BeliefAdapter
 from pdvf.deploy.model_format import read
 from pdvf.deploy.runtime import Adapter
 from pdvf.deploy.value_runtime import ValueAdapter
+from pdvf.engines.film_file import FilmFile
 from pdvf.families.base import Family
 from pdvf.live import charts
-from pdvf.live.film import Film
 from pdvf.live.gate import Gate
 from pdvf.live.scenes import Scene, make_scene
 from pdvf.live.session import LiveSession, estimate, measure_truth
@@ -41,7 +41,7 @@ MOST_TABS = 6
 SPEEDS = ("0.25", "0.5", "1", "2", "4")
 UNLIKE = {1.2: "like training", 3.0: "somewhat unlike training", np.inf: "unlike anything in training"}
 NEW = "new episode"
-FILM_SIZE = (720, 480)
+FILM_SIZE, FILM_SECONDS = (720, 480), 60
 PANEL, PANEL_WIDTH, PHONE_WIDTH = 0.55, 388, 576
 """viser's panel: its share of a phone's height, its pixels beside other scenes, and the widest screen of a phone."""
 PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
@@ -118,7 +118,7 @@ class Tab:
         self._scene: Scene = make_scene(client.scene, self.session)
         self._truth: np.ndarray | None = None
         self._known = read(file)[1].get("train_z_d", np.zeros((0, 2)))
-        self._film: Film | None = None
+        self._film: FilmFile | None = None
         self._again = self._recording = self._stopped = False
         self.frames, self._rate = 0, float(FRAMES)
         width, height = client.camera.image_width, max(client.camera.image_height, 1)
@@ -319,13 +319,13 @@ class Tab:
             film.add(self._client.get_render(height, width, timeout=5.0))
         except (RuntimeError, TimeoutError):  # the tab is closed, or hidden
             return
-        if film.full:
+        if film.count >= FILM_SECONDS * FRAMES:
             self._save()
 
     def _start_or_save(self) -> None:
         if self._film is not None:
             return self._save()
-        self._film = Film(FRAMES)
+        self._film = FilmFile(FRAMES)
         self._buttons.options = (NEW, f"stop and save {self._film.kind.upper()}")
 
     def _save(self) -> None:

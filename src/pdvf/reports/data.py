@@ -152,6 +152,19 @@ class Run:
         known = [bars[number].mean for number in group.environments if number in bars]
         return float(np.mean(known)) if len(known) == len(group.environments) else None
 
+    @property
+    def has_paths(self) -> bool:
+        """Whether there is a first adapted episode of every model in each environment."""
+        return self.has("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
+
+    def path(self, seed: int, e: int) -> np.ndarray:
+        """Observations [t + 1, o] of the t steps of that episode, of one model in environment [e]; t may be 0."""
+        valid = self.evaluation["path_valid"][seed, e].astype(bool)
+        before, after = (
+            self.evaluation[f"path_{name}"][seed, e][valid] for name in ("observation", "next_observation")
+        )
+        return np.concatenate([before, after[-1:]])
+
     @cached_property
     def embedded(self) -> Embedded:
         """The embeddings of trajectories in a plane; for a run that has them."""

@@ -122,22 +122,17 @@ def transfer(run: Run) -> Figure | None:
 
 def paths(run: Run) -> Figure | None:
     """The first adapted episode of every model seed in each test environment, in the scene that the family draws."""
-    needed = ("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
-    if not run.has(*needed) or run.evaluation["path_observation"].shape[-1] != 2:
-        return None
     family = run.made
-    if not isinstance(family, DrawnFamily):
+    if not (run.has_paths and isinstance(family, DrawnFamily) and run.evaluation["path_observation"].shape[-1] == 2):
         return None
     test = np.flatnonzero(run.is_test)
     figure, panels = _panels(len(test), 5, 2.75, 3.3)
     for axes, e in zip(panels, test.tolist(), strict=True):
         family.draw_scene(axes, run.contexts[e])
         for seed in range(run.evaluation["path_valid"].shape[0]):
-            valid = run.evaluation["path_valid"][seed, e].astype(bool)
-            if not valid.any():
+            path = run.path(seed, e)
+            if not len(path):
                 continue
-            path = run.evaluation["path_observation"][seed, e][valid]
-            path = np.concatenate([path, run.evaluation["path_next_observation"][seed, e][valid][-1:]])
             probe = family.probe_steps
             axes.plot(*path[probe:].T, color=TRAIN, linewidth=1.7, alpha=0.85, zorder=4)
             axes.plot(*path[: probe + 1].T, color=TEST, linewidth=2.2, alpha=0.9, zorder=5)
