@@ -31,7 +31,7 @@ def by_environment(run: Run, split: str) -> Figure | None:
 
     The paper's bars, which have been digitised for the test environments alone, are outlines.
     """
-    groups = sorted(run.select(split, "honest"), key=lambda group: -group.summary.mean.value)
+    groups = run.best_first(split, "honest")
     if not groups:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}

@@ -25,7 +25,7 @@ from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import AXES
 from pdvf.reports import adaptation, paper
 from pdvf.reports.embedded import Embedded, embed
-from pdvf.reports.statistics import Estimate, Summary, summarise
+from pdvf.reports.statistics import Estimate, Summary, rank_correlation, summarise
 from pdvf.reports.style import look, rank
 
 PHASES = {
@@ -127,6 +127,10 @@ class Run:
         shown = ("honest", "peek") if self.in_paper else ("honest",)
         return [g for g in self.groups if g.split == split and g.protocol in ((protocol,) if protocol else shown)]
 
+    def best_first(self, split: str, protocol: str | None = None) -> list[Group]:
+        """The same by their mean returns."""
+        return sorted(self.select(split, protocol), key=lambda group: -group.summary.mean.value)
+
     def honest(self, split: str) -> dict[str, Group]:
         """Honest groups of a split by method."""
         return {group.method: group for group in self.select(split, "honest")}
@@ -151,6 +155,11 @@ class Run:
         bars = paper.test_returns(self.family).get(group.method, {})
         known = [bars[number].mean for number in group.environments if number in bars]
         return float(np.mean(known)) if len(known) == len(group.environments) else None
+
+    @property
+    def rank_correlation(self) -> float | None:
+        """Of what W predicts with what was played; for a run that has both."""
+        return rank_correlation(self.evaluation["value_predicted"], self.evaluation["value_actual"])
 
     @property
     def has_paths(self) -> bool:

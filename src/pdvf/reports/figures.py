@@ -15,7 +15,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from pdvf.families.base import DrawnFamily
 from pdvf.reports import paper
 from pdvf.reports.data import Run
-from pdvf.reports.statistics import rank_correlation
 from pdvf.reports.style import (
     GRID,
     INK,
@@ -229,9 +228,8 @@ def values(run: Run) -> Figure | None:
     bar = colour_bar(figure, hexagons, axes, "policies' embeddings, training environments, per cell")
     bar.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     bar.yaxis.set_minor_locator(NullLocator())
-    correlation = rank_correlation(predicted, actual)
-    if correlation is not None:
-        text = f"rank correlation {correlation:.2f}"
+    if run.rank_correlation is not None:
+        text = f"rank correlation {run.rank_correlation:.2f}"
         axes.text(0.97, 0.04, text, transform=axes.transAxes, ha="right", fontsize=NORMAL, color=INK)
     return figure
 

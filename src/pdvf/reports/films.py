@@ -72,8 +72,8 @@ def film_episodes(store: RunStore, run: Run) -> list[FilmedEpisode]:
     """
     if isinstance(run.made, DrawnFamily):
         return _drawn(run, run.made)
-    ranked = sorted(run.honest("test").values(), key=lambda group: -group.summary.mean.value)
-    method = next((g.method for g in ranked if g.method in OURS and store.has(agent_artefact(g.method))), None)
+    ranked = [group.method for group in run.best_first("test", "honest") if group.method in OURS]
+    method = next((name for name in ranked if store.has(agent_artefact(name))), None)
     if method is None or not _makes_pictures(run.made):
         return []
     problem, family = Problem(from_dict(dict(run.config))), cast(Any, run.made)

@@ -16,10 +16,9 @@ from pdvf.experiment.files import flatten
 from pdvf.methods import METHODS
 from pdvf.reports import paper, tables
 from pdvf.reports.data import Run, device_text
-from pdvf.reports.embedded import MOST
 from pdvf.reports.figures import environment_colours
 from pdvf.reports.films import SHOWN_SECONDS, Film
-from pdvf.reports.statistics import RESAMPLES, difference, rank_correlation
+from pdvf.reports.statistics import RESAMPLES, difference
 from pdvf.reports.style import DPI, SMALL, look
 from pdvf.reports.tables import OURS, Table, paired
 
@@ -50,29 +49,12 @@ class Shown(NamedTuple):
         return math.ceil(self.width * SMALLEST_LETTERS / (SMALL * PIXELS_PER_INCH / 72))
 
 
-class Point(NamedTuple):
-    """A trajectory in a panel of embeddings."""
-
-    x: float
-    y: float
-    environment: int
-    policy: int
-    words: str
-
-
 class Panel(NamedTuple):
-    """Embeddings in a plane; a point says what it is when a pointer is on it."""
+    """Embeddings in a plane."""
 
     title: str
-    points: Sequence[Point]
-
-
-class Key(NamedTuple):
-    """An environment among the colours of embeddings."""
-
-    number: int
-    colour: str
-    test: bool
+    points: Sequence[tuple[list[float], int, int, float | None]]
+    """Of each trajectory the place, its environment, its policy, and what the policy returns there if it is known."""
 
 
 TEMPLATES = jinja2.Environment(
@@ -82,6 +64,7 @@ TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
 )
+TEMPLATES.globals["shown_seconds"] = SHOWN_SECONDS
 TEMPLATES.filters["base64"] = lambda data: base64.b64encode(data).decode()
 
 
@@ -124,25 +107,21 @@ def _title(run: Run) -> str:
 
 
 def _panels(run: Run) -> list[Panel]:
-    """Embeddings of dynamics and of policies, with what there is to know of each point."""
+    """Embeddings of dynamics and of policies."""
     found, made = run.embedded, []
+    returned = [None] * len(found.policy) if found.returned is None else found.returned.tolist()
     for name, title in (("z_d", "dynamics embeddings z_d"), ("z_pi", "policy embeddings z_π")):
         flat = found.planes[name] - found.planes[name].min(axis=0)
-        places = np.round(12 + (PANEL - 24) * flat / (flat.max(axis=0) + 1e-9), 1)
-        returned = [""] * len(places) if found.returned is None else [run.number(x) for x in found.returned]
-        points = [
-            Point(x, y, e, p, f"environment {e}, policy of {p}{f', return {r}' if r else ''}")
-            for (x, y), e, p, r in zip(
-                places.tolist(), found.environment.tolist(), found.policy.tolist(), returned, strict=True
-            )
-        ]
-        made.append(Panel(title, points))
+        places = np.round(12 + (PANEL - 24) * flat / (flat.max(axis=0) + 1e-9), 1).tolist()
+        known = zip(places, found.environment.tolist(), found.policy.tolist(), returned, strict=True)
+        made.append(Panel(title, list(known)))
     return made
 
 
-def _keys(run: Run) -> list[Key]:
-    test = dict(zip(run.numbers.tolist(), run.is_test.tolist(), strict=True))
-    return [Key(n, to_hex(colour), test[n]) for n, colour in environment_colours(run).items()]
+def _keys(run: Run) -> list[tuple[int, str, bool]]:
+    """Number and colour of each environment among the embeddings, and whether it is for testing."""
+    colours = environment_colours(run).items()
+    return [(n, to_hex(colour), test) for (n, colour), test in zip(colours, run.is_test.tolist(), strict=True)]
 
 
 def status_page(line: str, clock: str, table: Table) -> str:
@@ -172,7 +151,7 @@ def verdict(run: Run) -> str:
         interval = run.interval(mean) or _why_no_interval(groups[name].returns)
         return f"{run.number(mean.value)} {interval}"
 
-    ranked = sorted(groups, key=lambda name: -groups[name].summary.mean.value)
+    ranked = [group.method for group in run.best_first("test", "honest")]
     ours = next((name for name in ranked if name in OURS), None)
     rivals = [name for name in ranked if name not in OURS and not (name in METHODS and METHODS[name].privileged)]
     if ours is None:
@@ -196,8 +175,7 @@ def verdict(run: Run) -> str:
 
 def adapts(run: Run) -> str:
     """Whether the better of our methods adapts, where it was measured."""
-    groups = run.honest("test")
-    ours = max((name for name in groups if name in OURS), key=lambda name: groups[name].summary.mean.value, default="")
+    ours = next((group.method for group in run.best_first("test", "honest") if group.method in OURS), "")
     found = next((each for each in run.adaptation if each.method == ours), None)
     return "" if found is None else "Adapts: yes." if found.adapts else "Adapts: no, selection only."
 
@@ -219,15 +197,8 @@ def caption(name: str, run: Run) -> str:
 
 def _numbers(name: str, run: Run) -> dict[str, Any]:
     """What the caption of a figure says in numbers."""
-    found = run.evaluation
-    if name == "embeddings":
-        return {"points": min(len(found["tsne_z_d"]), MOST)}
-    if name == "strips":
-        return {"seconds": f"{SHOWN_SECONDS:g}"}
-    if name == "values":
-        return {"correlation": rank_correlation(found["value_predicted"], found["value_actual"])}
     if name == "transfer":
-        table, theirs = found["transfer"].mean(axis=1), paper.transfer(run.family)
+        table, theirs = run.evaluation["transfer"].mean(axis=1), paper.transfer(run.family)
         own = np.eye(len(table), dtype=bool)
         zeros = theirs is not None and bool(np.any(np.all(theirs == 0, axis=1)))
         return {"own": table[own].mean(), "rest": table[~own].mean() if len(table) > 1 else None, "zeros": zeros}

@@ -135,7 +135,7 @@ class Bar(NamedTuple):
 
 def bars(run: Run) -> list[Bar]:
     """Mean test return of every method, the best first, drawn from 0."""
-    groups = sorted(run.select("test", "honest"), key=lambda group: -group.summary.mean.value)
+    groups = run.best_first("test", "honest")
     means = [group.summary.mean for group in groups]
     ends = [0.0, *(x for mean in means for x in (mean.value, *(() if np.isnan(mean.low) else (mean.low, mean.high))))]
     least, size = min(ends), (max(ends) - min(ends)) or 1.0
@@ -196,7 +196,7 @@ def more(run: Run) -> Table:
 
 def environments(run: Run, split: str) -> Table | None:
     """Every method in each environment of a split, the best first, with the paper's returns in small print."""
-    groups = sorted(run.select(split), key=lambda group: -group.summary.mean.value)
+    groups = run.best_first(split)
     if not groups:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
