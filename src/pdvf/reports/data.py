@@ -310,7 +310,7 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
     """The groups of returns.csv: test before training, methods in the order of `METHODS`, honest before peek."""
     path = store.folder / "returns.csv"
     if not path.exists():
-        raise _evaluate_first(store, "returns.csv")
+        raise RunError(f"returns.csv is not in {store.folder}: run `pdvf evaluate {store.folder}` first")
     anew = f"delete it and run `pdvf evaluate {store.folder}` again"
     try:
         reader = csv.DictReader(io.StringIO(read_file(path).decode(), newline=""))
@@ -355,7 +355,3 @@ def _cells(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str, str], Cell
             raise ValueError(f"line {line}: environment, seed and episode {at} are there twice")
         cell[at] = value
     return cells
-
-
-def _evaluate_first(store: RunStore, what: str) -> RunError:
-    return RunError(f"{what} is not in {store.folder}: run `pdvf evaluate {store.folder}` first")

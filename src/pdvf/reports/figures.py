@@ -162,14 +162,12 @@ def learning_curves(run: Run) -> Figure | None:
     figure = make_figure(11, 4.8)
     axes = figure.add_subplot()
     unit, name = (1e6, "million") if steps[-1] >= 1e6 else (1e3, "thousand")
-    for chosen, colour in ((~is_test, TRAIN), (is_test, TEST)):
-        for curve in smooth[chosen]:
-            axes.plot(steps / unit, curve, color=colour, linewidth=0.9, alpha=0.28)
     for chosen, colour, which in ((~is_test, TRAIN, "training"), (is_test, TEST, "test")):
         if not chosen.any():
             continue
-        label = f"mean of {int(chosen.sum())} {which} environments"
-        axes.plot(steps / unit, _nanmean(smooth[chosen], axis=0), color=colour, linewidth=2.8, label=label)
+        axes.plot(steps / unit, smooth[chosen].T, color=colour, linewidth=0.9, alpha=0.28)
+        label, mean = f"mean of {int(chosen.sum())} {which} environments", _nanmean(smooth[chosen], axis=0)
+        axes.plot(steps / unit, mean, color=colour, linewidth=2.8, label=label, zorder=3)
     tidy(axes, "", f"environment steps of each policy ({name})", "episode return")
     axes.set_xlim(0, steps[-1] / unit)
     legend(figure)
