@@ -118,12 +118,11 @@ def _size(name: str, arrays: Weights) -> int:
 
 def tested(store: RunStore, model: int, method: str) -> Group | None:
     """Honest returns of one model in the test environments, from a run's table of returns, if it has played."""
-    if not (store.folder / "returns.csv").is_file():
+    groups = read_returns(store) if (store.folder / "returns.csv").is_file() else ()
+    found = next((g for g in groups if (g.split, g.method, g.protocol) == ("test", method, "honest")), None)
+    if found is None or model >= found.returns.shape[1]:
         return None
-    for group in read_returns(store):
-        if (group.split, group.method, group.protocol) == ("test", method, "honest"):
-            return group._replace(returns=group.returns[:, [model]]) if model < group.returns.shape[1] else None
-    return None
+    return found._replace(returns=found.returns[:, [model]])
 
 
 def measured(store: RunStore, model: int, method: str = "pd-vf") -> dict[str, float]:

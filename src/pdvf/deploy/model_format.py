@@ -331,8 +331,7 @@ def read(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Weights]:
             about = _parse((opened.metadata() or {}).get("about", "{}"))
             check_about(about)
             names = opened.keys()
-            types = {name: opened.get_slice(name).get_dtype() for name in names}
-            other = {name: kind for name, kind in types.items() if kind != "F32"}
+            other = {name: kind for name in names if (kind := opened.get_slice(name).get_dtype()) != "F32"}
             if other:
                 raise AdapterError(f"has tensors of another type: {reprlib.repr(other)}, expected float32")
             weights = {name: opened.get_tensor(name) for name in names}

@@ -179,14 +179,14 @@ class Tab:
     def _loop(self) -> None:
         session, clock, stood = self.session, 0.0, 0.0
         self._context_changed()
-        self._begin()
+        self._show_step(True)
         due = time.perf_counter()
         while not self._stopped:
             start = time.perf_counter()
             if self._again:
                 self._again, stood = False, 0.0
                 session.begin()
-                self._begin()
+                self._show_step(True)
             if self._recording:
                 self._recording = False
                 self._start_or_save()
@@ -218,16 +218,13 @@ class Tab:
             session.step()
             if not np.array_equal(context, session.context):
                 self._context_changed()
-            if session.episode != episode:
-                self._begin()
-            else:
-                self._scene.step(session.agent.simulation.shown, session.ghost.simulation.shown)
+            self._show_step(session.episode != episode)
             if session.over or time.perf_counter() > until:  # what cannot be done in time is left out
                 return 0.0
         return clock
 
-    def _begin(self) -> None:
-        self._scene.begin(self.session.agent.simulation.shown, self.session.ghost.simulation.shown)
+    def _show_step(self, first: bool) -> None:
+        self._scene.step(self.session.agent.simulation.shown, self.session.ghost.simulation.shown, first)
 
     def _context_changed(self) -> None:
         context = self.session.context

@@ -330,13 +330,11 @@ def measure_truth(family: Family, file: Path, context: np.ndarray) -> np.ndarray
     belief = isinstance(adapter, BeliefAdapter)
     steps = min(REFERENCE_STEPS, family.horizon) if belief else adapter.probe_steps + 1
     found = []
+    player = Player(adapter, simulation, objective_of(family), steps)
     for seed in range(1 if belief else REFERENCE_EPISODES):
-        observation, over = simulation.reset(context, seed), False
-        adapter.reset(observation)
-        for _ in range(steps):
-            if over:
-                break
-            observation, _, over = simulation.step(context, adapter.act(observation))
+        player.begin(context, seed)
+        while not player.over:
+            player.step(context)
         if (made := estimate(adapter)) is not None:
             found.append(made.mean)
     simulation.close()
