@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -222,26 +221,10 @@ def nearest_parts(agent: NearestPolicy) -> dict[str, Any]:
     return {**body_parts(agent.body), **actor_parts(agent.actors), "centres": agent.centres}
 
 
-def history_parts(agent: OnlineAgent) -> dict[str, Any]:
-    """A policy with an estimator."""
-    return {
-        **actor_parts(agent.actor),
-        **{f"estimator.{name}": getattr(agent.estimator, name) for name in ("observation", "change")},
-        **{f"estimator.{name}.layers": getattr(agent.estimator, name).layers for name in ("each", "together")},
-    }
-
-
 def _named_arrays(parts: dict[str, Any]) -> Weights:
-    """The arrays of parts, each an array, a module or several modules, under the names that the runtime knows."""
-    made: Weights = {}
-    for name, part in parts.items():
-        if eqx.is_array_like(part):
-            made[name] = np.array(part)
-        elif isinstance(part, tuple):
-            made |= _named_arrays({f"{name}.{i}": x for i, x in enumerate(part)})
-        else:
-            made |= {f"{name}.{field}": np.asarray(array) for field, array in vars(part).items() if eqx.is_array(array)}
-    return made
+    """All arrays of some parts, under the names that the runtime knows."""
+    found = jax.tree.leaves_with_path(parts)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(array) for path, array in found}
 
 
 def _familiar(z_d: np.ndarray) -> np.ndarray:
@@ -260,7 +243,11 @@ AGENTS: dict[type, tuple[str, Part, Part]] = {
     Unconditioned: ("policy", lambda x: actor_parts(x.actor), lambda _: {}),
     DynamicsConditioned: ("conditioned", lambda x: body_parts(x.body) | actor_parts(x.actor), lambda _: {}),
     NearestPolicy: ("nearest", nearest_parts, lambda _: {}),
-    OnlineAgent: ("history", history_parts, lambda x: {"history": x.history}),
+    OnlineAgent: (
+        "history",
+        lambda x: {**actor_parts(x.actor), "estimator": x.estimator},
+        lambda x: {"history": x.history},
+    ),
 }
 """Layout, parts and header fields for each kind of agent."""
 NUMPY = tuple(name for name, method in METHODS.items() if not (method.privileged or method.rewarded))
