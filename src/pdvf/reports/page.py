@@ -18,9 +18,9 @@ from pdvf.reports import paper, tables
 from pdvf.reports.data import Run, device_text
 from pdvf.reports.figures import environment_colours
 from pdvf.reports.films import SHOWN_SECONDS, Film
-from pdvf.reports.statistics import RESAMPLES, difference
+from pdvf.reports.statistics import RESAMPLES
 from pdvf.reports.style import DPI, SMALL, look
-from pdvf.reports.tables import OURS, Table, paired
+from pdvf.reports.tables import OURS, Table
 
 PIXELS_PER_INCH = 90
 """Size of figures on the page, one for all, so that their letters are alike."""
@@ -160,15 +160,14 @@ def verdict(run: Run) -> str:
     if not rivals:
         return f"{begin}; no baseline was run beside it."
     best = rivals[0]
-    mine, its = groups[ours].returns, groups[best].returns
     if groups[ours].environments != groups[best].environments:
         return f"{begin}; the best baseline that was run, {_name(best)}, played in others."
-    gap = difference(mine, its, paired(ours, best) and mine.shape == its.shape)
+    gap, its = tables.gap(groups[ours], groups[best]), groups[best].returns.mean()
     if gap.low <= 0 <= gap.high:
         return f"{begin}, no clear difference from the best baseline that was run: {_name(best)} returns {text(best)}."
     if gap.value < 0:
         return f"{_name(best)} does better: it returns {text(best)} in unseen environments, {_name(ours)} {text(ours)}."
-    percent = 100 * gap.value / its.mean() if its.mean() > 0 else np.inf
+    percent = 100 * gap.value / its if its > 0 else np.inf
     more = f"{percent:.1f} %" if percent < 1000 else run.number(gap.value)
     return f"{begin}, {more} more than the best baseline that was run, {_name(best)}: {text(best)}."
 

@@ -67,25 +67,20 @@ def paired(one: str, other: str) -> bool:
     return first == second
 
 
+def gap(one: Group, other: Group) -> Estimate:
+    """How far the mean return of one method is above another's; the same seeds of both are drawn if they are paired."""
+    same = paired(one.method, other.method) and one.returns.shape == other.returns.shape
+    return difference(one.returns, other.returns, same)
+
+
 def lines(run: Run, split: str = "test") -> list[Line]:
     """Every method that played in a split."""
-    ours = {name: group for name, group in run.honest(split).items() if name in OURS}
+    ours = [group for name, group in run.honest(split).items() if name in OURS]
     made = []
     for group in run.select(split):
-        rivals = {
-            name: mine.returns
-            for name, mine in ours.items()
-            if name != group.method and mine.environments == group.environments
-        }
-        apart = {
-            name: difference(
-                returns,
-                group.returns,
-                paired(name, group.method) and returns.shape == group.returns.shape,
-            )
-            for name, returns in rivals.items()
-        }
-        chance = {name: probability_of_improvement(returns, group.returns) for name, returns in rivals.items()}
+        rivals = [mine for mine in ours if mine.method != group.method and mine.environments == group.environments]
+        apart = {mine.method: gap(mine, group) for mine in rivals}
+        chance = {mine.method: probability_of_improvement(mine.returns, group.returns) for mine in rivals}
         made.append(Line(group, run.paper_mean(group) if split == "test" else None, apart, chance))
     return made
 
