@@ -77,8 +77,9 @@ class Layout(NamedTuple):
 
     fields: dict[str, Check]
     sizes: tuple[str, ...]
-    """Those of its parts; shapes follow from them and from the sizes of observation and action."""
-    shapes: Callable[[Mapping[str, Any]], Shapes]
+    """Of parts."""
+    shapes: Callable[..., Shapes]
+    """Of tensors, from the sizes o and a of observation and action and those of parts, by name."""
 
 
 VALUE_FIELDS: dict[str, Check] = {
@@ -116,20 +117,19 @@ def layout_name(about: Mapping[str, Any]) -> str:
 
 def expected_shapes(about: Mapping[str, Any]) -> Shapes:
     """Name and shape of every tensor."""
-    return LAYOUTS[layout_name(about)].shapes(about)
+    shapes = LAYOUTS[layout_name(about)].shapes
+    return shapes(o=about["observation"], a=about["action"], **about["sizes"])
 
 
-def _probing_shapes(about: Mapping[str, Any]) -> Shapes:
+def _probing_shapes(o: int, a: int, z_d: int, probe: int, encoder: int) -> Shapes:
     """Of what probes and infers z_d."""
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    probe, encoder = sizes["probe"], sizes["encoder"]
     layers: Shapes = {
         **_layers("probe", o, probe, probe, a),
         "encoder.element": (encoder, 2 * o + a),
         **{f"encoder.{name}": (encoder, encoder) for name in ("query", "key", "value", "output")},
         "encoder.feed_forward.0": (encoder, encoder),
         "encoder.feed_forward.1": (encoder, encoder),
-        "encoder.embedding": (sizes["z_d"], encoder),
+        "encoder.embedding": (z_d, encoder),
     }
     return {
         **_weights_and_biases(layers),
@@ -138,10 +138,10 @@ def _probing_shapes(about: Mapping[str, Any]) -> Shapes:
     }
 
 
-def _value_shapes(about: Mapping[str, Any]) -> Shapes:
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    z_d, z_pi, environments, members = (sizes[name] for name in ("z_d", "z_pi", "environments", "members"))
-    decoder, value = sizes["decoder"], sizes["value"]
+def _value_shapes(
+    o: int, a: int, z_pi: int, environments: int, members: int, decoder: int, value: int, **probing: int
+) -> Shapes:
+    z_d = probing["z_d"]
     layers: Shapes = {
         **_layers("decoder", o + z_pi * (z_pi + 1) // 2, decoder, decoder, a),
         "value.first": (members, value, o + z_d),
@@ -149,7 +149,7 @@ def _value_shapes(about: Mapping[str, Any]) -> Shapes:
         "value.third": (members, z_pi**2, value),
     }
     return {
-        **_probing_shapes(about),
+        **_probing_shapes(o, a, **probing),
         **_weights_and_biases(layers),
         **_scalers(o, "decoder.observation", "value.observation"),
         "scale.low": (environments,),
@@ -160,42 +160,36 @@ def _value_shapes(about: Mapping[str, Any]) -> Shapes:
     }
 
 
-def _policy_shapes(about: Mapping[str, Any], beside: int = 0) -> Shapes:
+def _policy_shapes(o: int, a: int, actor: int, beside: int = 0) -> Shapes:
     """Of a policy that sees `beside` numbers beside the observation."""
-    o, hidden = about["observation"], about["sizes"]["actor"]
-    layers = _layers("actor", o + beside, hidden, hidden, about["action"])
+    layers = _layers("actor", o + beside, actor, actor, a)
     return _weights_and_biases(layers) | _scalers(o + beside, "actor.observation")
 
 
-def _conditioned_shapes(about: Mapping[str, Any]) -> Shapes:
-    return _probing_shapes(about) | _policy_shapes(about, about["sizes"]["z_d"])
+def _conditioned_shapes(o: int, a: int, actor: int, **probing: int) -> Shapes:
+    return _probing_shapes(o, a, **probing) | _policy_shapes(o, a, actor, probing["z_d"])
 
 
-def _nearest_shapes(about: Mapping[str, Any]) -> Shapes:
-    policies, z_d = about["sizes"]["policies"], about["sizes"]["z_d"]
-    each = {name: (policies, *shape) for name, shape in _policy_shapes(about).items()}
-    return _probing_shapes(about) | each | {"centres": (policies, z_d)}
+def _nearest_shapes(o: int, a: int, actor: int, policies: int, **probing: int) -> Shapes:
+    each = {name: (policies, *shape) for name, shape in _policy_shapes(o, a, actor).items()}
+    return _probing_shapes(o, a, **probing) | each | {"centres": (policies, probing["z_d"])}
 
 
-def _history_shapes(about: Mapping[str, Any]) -> Shapes:
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    hidden, feature = sizes["estimator"], sizes["feature"]
+def _history_shapes(o: int, a: int, actor: int, estimator: int, feature: int) -> Shapes:
     layers = {
-        **_layers("estimator.each", 2 * o + a, hidden, hidden),
-        **_layers("estimator.together", hidden + 1, hidden, feature),
+        **_layers("estimator.each", 2 * o + a, estimator, estimator),
+        **_layers("estimator.together", estimator + 1, estimator, feature),
     }
     return {
-        **_policy_shapes(about, feature),
+        **_policy_shapes(o, a, actor, feature),
         **_weights_and_biases(layers),
         **_scalers(o, "estimator.observation", "estimator.change"),
     }
 
 
-def _belief_shapes(about: Mapping[str, Any]) -> Shapes:
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    code, model = sizes["code"], sizes["model"]
+def _belief_shapes(o: int, a: int, actor: int, code: int, model: int) -> Shapes:
     return {
-        **_policy_shapes(about, 2 * code),
+        **_policy_shapes(o, a, actor, 2 * code),
         **_weights_and_biases(_layers("model", o + a, model, model, o * (2 + code))),
         **_scalers(o, "model.observation", "model.change"),
         "model.origin": (code,),
@@ -257,14 +251,11 @@ def check_about(about: Any) -> None:
     _require(isinstance(name, str) and name in LAYOUTS, "layout", name, f"one of: {', '.join(LAYOUTS)}")
     own = LAYOUTS[name]
     fields = FIELDS | own.fields
-    for name, (is_right, expected) in fields.items():
-        _require(is_right(about.get(name)), name, about.get(name), expected)
+    _require_fields(about, fields)
     sizes = about.get("sizes")
     is_table = isinstance(sizes, dict) and sizes.keys() == set(own.sizes)
     _require(is_table, "sizes", sizes, "a table of the sizes of all parts")
-    for name in own.sizes:
-        is_right, expected = _whole(1, LARGEST_SIZES.get(name, MAX_SIZE))
-        _require(is_right(about["sizes"][name]), f"sizes.{name}", about["sizes"][name], expected)
+    _require_fields(sizes, {name: _whole(1, LARGEST_SIZES.get(name, MAX_SIZE)) for name in own.sizes}, "sizes.")
     size = about["action"]
     for name in ("action_low", "action_high"):
         _require(len(about[name]) == size, name, about[name], f"{size} numbers, one for each component of an action")
@@ -276,8 +267,7 @@ def check_about(about: Any) -> None:
     card = about.get("card", {})
     is_card = isinstance(card, dict) and _is_plain(card, CARD_DEPTH)
     _require(is_card, "card", card, f"a table of text and finite numbers, at most {CARD_DEPTH} deep")
-    for name, (is_right, expected) in CARD.items():
-        _require(is_right(card.get(name)), f"card.{name}", card.get(name), expected)
+    _require_fields(card, CARD, "card.")
     for name in sorted(about.keys() - fields.keys() - {"card", "measured", "sizes"}):
         _require(_is_plain(about[name], 0), reprlib.repr(name), about[name], "text or a finite number")
 
@@ -372,6 +362,11 @@ def _is_plain(value: Any, depth: int) -> bool:
 def _require(holds: bool, name: str, given: Any, expected: str) -> None:
     if not holds:
         raise AdapterError(f"has {name} = {reprlib.repr(given)}, expected {expected}: export it again")
+
+
+def _require_fields(table: Any, checks: Mapping[str, Check], prefix: str = "") -> None:
+    for name, (is_right, expected) in checks.items():
+        _require(is_right(table.get(name)), f"{prefix}{name}", table.get(name), expected)
 
 
 def _range(name: str) -> tuple[float, float]:

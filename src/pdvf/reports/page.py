@@ -49,14 +49,6 @@ class Shown(NamedTuple):
         return math.ceil(self.width * SMALLEST_LETTERS / (SMALL * PIXELS_PER_INCH / 72))
 
 
-class Panel(NamedTuple):
-    """Embeddings in a plane."""
-
-    title: str
-    points: Sequence[tuple[list[float], int, int, float | None]]
-    """Of each trajectory the place, its environment, its policy, and what the policy returns there if it is known."""
-
-
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("pdvf.reports"),
     autoescape=True,
@@ -77,7 +69,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         adapts=adapts(run),
         adaptation=[f"{each.sentence(_name(each.method))}." for each in run.adaptation],
         bars=tables.bars(run),
-        panels=_panels(run) if any(each.name == "embeddings" for each in shown) else [],
+        panels=_panels(run) if any(each.name == "embeddings" for each in shown) else {},
         keys=_keys(run),
         panel=PANEL,
         headline=tables.headline(run),
@@ -106,15 +98,15 @@ def _title(run: Run) -> str:
     return f"{ours}{run.title.replace('_', '-').capitalize()}"
 
 
-def _panels(run: Run) -> list[Panel]:
-    """Embeddings of dynamics and of policies."""
-    found, made = run.embedded, []
+def _panels(run: Run) -> dict[str, list[tuple[list[float], int, int, float | None]]]:
+    """Embeddings by title: place, environment and policy of each point, and the return there if it is known."""
+    found, made = run.embedded, {}
     returned = [None] * len(found.policy) if found.returned is None else found.returned.tolist()
     for name, title in (("z_d", "dynamics embeddings z_d"), ("z_pi", "policy embeddings z_π")):
         flat = found.planes[name] - found.planes[name].min(axis=0)
         places = np.round(12 + (PANEL - 24) * flat / (flat.max(axis=0) + 1e-9), 1).tolist()
         known = zip(places, found.environment.tolist(), found.policy.tolist(), returned, strict=True)
-        made.append(Panel(title, list(known)))
+        made[title] = list(known)
     return made
 
 
