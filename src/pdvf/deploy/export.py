@@ -199,7 +199,7 @@ def value_parts(adapter: Adapter) -> dict[str, Any]:
         "decoder.layers": adapter.body.decoder.network.layers,
         "value.observation": jax.tree.map(lambda x: x[0], value.observation),  # the same for all members
         **{f"value.{name}": getattr(value, name) for name in ("first", "second", "third")},
-        **{f"scale.{name}": np.broadcast_to(getattr(adapter.scale, name), environments) for name in ("low", "high")},
+        **{f"scale.{name}": np.full(environments, getattr(adapter.scale, name)) for name in ("low", "high")},
         "scale.power": adapter.scale.power,
         "train_z_d": known,
         "familiar": _familiar(np.asarray(known)),
