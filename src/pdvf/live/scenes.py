@@ -175,21 +175,16 @@ class MujocoScene:
         self._show_wind(np.array(variant.opt.wind))
 
     def _add(self, i: int, mesh: shapes.Mesh) -> None:
-        red, green, blue, opacity = mesh.colour
-        opaque = None if opacity >= 1 else float(opacity)
-        if mesh.body == 0:
-            self._scene.add_mesh_simple(
-                f"/world/fixed/{i}", mesh.vertices, mesh.faces, color=(red, green, blue), opacity=opaque
-            )
-            return
-        for who, colour, alpha in (("agent", (red, green, blue), opaque), ("ghost", GHOST, 0.3)):
+        colour, opacity = tuple(mesh.colour[:3]), None if mesh.colour[3] >= 1 else float(mesh.colour[3])
+        both = (("agent", colour, opacity), ("ghost", GHOST, 0.3))
+        for who, shown, alpha in both if mesh.body else (("fixed", colour, opacity),):
             self._scene.add_mesh_simple(
                 f"/world/{who}/{mesh.body}/{i}",
                 mesh.vertices,
                 mesh.faces,
-                color=colour,
+                color=shown,
                 opacity=alpha,
-                cast_shadow=who == "agent",
+                cast_shadow=who != "ghost",
             )
 
     def _show_wind(self, wind: np.ndarray) -> None:
@@ -221,15 +216,14 @@ class MujocoScene:
 
     def draw(self, share: float) -> None:
         """Moves bodies, and the world under the camera once the agent is away from its middle."""
+        places = []
         for frames, label, before, after in zip(self._frames, self._labels, self._before, self._after, strict=True):
             poses = shapes.between(before, after, share)
             for frame, body in zip(frames, self._bodies, strict=True):
                 frame.position, frame.wxyz = poses[body, :3], poses[body, 3:]
             label.position = poses[self._bodies[0], :3] + np.array([0.0, 0.0, 0.45 * self.size])
-        agent, ghost = (
-            (1 - share) * before[self._bodies[0], :2] + share * after[self._bodies[0], :2]
-            for before, after in zip(self._before, self._after, strict=True)
-        )
+            places.append(poses[self._bodies[0], :2])
+        agent, ghost = places
         apart = (ghost - agent) / 2
         apart *= min(1.0, self.size / max(float(np.linalg.norm(apart)), 1e-9))
         self._follow(agent + apart)
