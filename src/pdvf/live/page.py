@@ -275,15 +275,14 @@ class Tab:
         )
 
     def _returns(self) -> str:
+        agent, ghost = self.session.agent, self.session.ghost
+        shown = (agent, charts.AGENT, "adapts"), (ghost, charts.GHOST, "does not adapt")
         lines = [
             charts.Line(np.arange(len(player.worths), dtype=float), np.array(player.worths), colour, name)
-            for player, colour, name in (
-                (self.session.ghost, charts.GHOST, "does not adapt"),
-                (self.session.agent, charts.AGENT, "adapts"),
-            )
+            for player, colour, name in shown
         ]
-        predicted = self.session.agent.adapter.predicted_return
-        return charts.line_chart(lines[::-1], level=predicted if np.isfinite(predicted) else None, label="predicted")
+        predicted = agent.adapter.predicted_return
+        return charts.line_chart(lines, level=predicted if np.isfinite(predicted) else None, label="predicted")
 
     @property
     def _belief_title(self) -> str:

@@ -229,14 +229,15 @@ class Run:
         }
         return {text: float(seconds) for text, seconds in found.items() if seconds is not None}
 
-    def differences(self) -> dict[str, dict[str, list[str]]]:
-        """What the artefacts were not all made with: artefacts by version or device, by what it is of."""
+    def differences(self) -> list[str]:
+        """Versions and devices that the artefacts were not all made with, each with its artefacts."""
         found: dict[str, dict[str, list[str]]] = {}
         for artefact, manifest in self.manifests.items():
             made = {name: f"{name} {version}" for name, version in manifest["versions"].items() if version}
             for what, which in (made | {"": device_text(manifest["device"])}).items():
                 found.setdefault(what, {}).setdefault(which, []).append(artefact)
-        return {what: by for what, by in found.items() if len(by) > 1}
+        several = (by.items() for by in found.values() if len(by) > 1)
+        return [", ".join(f"{which} ({', '.join(artefacts)})" for which, artefacts in by) for by in several]
 
 
 def device_text(device: Mapping[str, Any]) -> str:

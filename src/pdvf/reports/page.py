@@ -82,10 +82,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         shown=shown,
         absent=absent,
         films=moving,
-        differences=[
-            ", ".join(f"{which} ({', '.join(artefacts)})" for which, artefacts in by.items())
-            for by in run.differences().values()
-        ],
+        differences=run.differences(),
         facts=_facts(run),
         times=_times(run),
         options=[(name, _plain(value)) for name, value in flatten(run.config).items()],
