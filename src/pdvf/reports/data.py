@@ -73,7 +73,7 @@ class Run:
         """Numbers [E] of all environments, those for training first."""
         if self.has("environments"):
             return self.evaluation["environments"].astype(int)
-        return np.array([*self._played("train"), *self._played("test")])
+        return np.array([*self.played("train"), *self.played("test")])
 
     @cached_property
     def contexts(self) -> np.ndarray:
@@ -116,10 +116,11 @@ class Run:
     @cached_property
     def is_test(self) -> np.ndarray:
         """Whether each environment [E] is for testing."""
-        train = int(self.evaluation["train_count"]) if self.has("train_count") else len(self._played("train"))
+        train = int(self.evaluation["train_count"]) if self.has("train_count") else len(self.played("train"))
         return np.arange(len(self.numbers)) >= train
 
-    def _played(self, split: str) -> list[int]:
+    def played(self, split: str) -> list[int]:
+        """Numbers of the environments of a split in which any method played."""
         return sorted({number for group in self.select(split) for number in group.environments})
 
     def select(self, split: str, protocol: str | None = None) -> list[Group]:

@@ -195,7 +195,7 @@ def environments(run: Run, split: str) -> Table | None:
     if not groups:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
-    numbers = sorted({number for group in groups for number in group.environments})
+    numbers = run.played(split)
     rows = []
     for group in groups:
         row = [label(run, group)]
