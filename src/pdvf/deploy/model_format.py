@@ -66,8 +66,6 @@ FIELDS: dict[str, Check] = {
     "control_step": _or_none(_number(1e-9, 1e9)),  # in seconds
     "probe_steps": _whole(1, 1000),
 }
-
-
 LARGEST_SIZES = {"z_pi": 64, "code": 64, "members": 1024, "policies": 1024}
 """Of parts of a model; any other is at most `MAX_SIZE`."""
 
@@ -123,8 +121,7 @@ def expected_shapes(about: Mapping[str, Any]) -> Shapes:
 
 def _probing_shapes(o: int, a: int, z_d: int, probe: int, encoder: int) -> Shapes:
     """Of what probes and infers z_d."""
-    layers: Shapes = {
-        **_layers("probe", o, probe, probe, a),
+    encoding: Shapes = {
         "encoder.element": (encoder, 2 * o + a),
         **{f"encoder.{name}": (encoder, encoder) for name in ("query", "key", "value", "output")},
         "encoder.feed_forward.0": (encoder, encoder),
@@ -132,7 +129,8 @@ def _probing_shapes(o: int, a: int, z_d: int, probe: int, encoder: int) -> Shape
         "encoder.embedding": (z_d, encoder),
     }
     return {
-        **_weights_and_biases(layers),
+        **_layers("probe", o, probe, probe, a),
+        **_weights_and_biases(encoding),
         **{f"encoder.norms.{i}.{field}": (encoder,) for i in range(2) for field in ("weight", "bias")},
         **_scalers(o, "probe.observation", "dynamics.observation", "dynamics.change"),
     }
@@ -142,15 +140,15 @@ def _value_shapes(
     o: int, a: int, z_pi: int, environments: int, members: int, decoder: int, value: int, **probing: int
 ) -> Shapes:
     z_d = probing["z_d"]
-    layers: Shapes = {
-        **_layers("decoder", o + z_pi * (z_pi + 1) // 2, decoder, decoder, a),
+    value_layers: Shapes = {
         "value.first": (members, value, o + z_d),
         "value.second": (members, value, value),
         "value.third": (members, z_pi**2, value),
     }
     return {
         **_probing_shapes(o, a, **probing),
-        **_weights_and_biases(layers),
+        **_layers("decoder", o + z_pi * (z_pi + 1) // 2, decoder, decoder, a),
+        **_weights_and_biases(value_layers),
         **_scalers(o, "decoder.observation", "value.observation"),
         "scale.low": (environments,),
         "scale.high": (environments,),
@@ -162,8 +160,7 @@ def _value_shapes(
 
 def _policy_shapes(o: int, a: int, actor: int, beside: int = 0) -> Shapes:
     """Of a policy that sees `beside` numbers beside the observation."""
-    layers = _layers("actor", o + beside, actor, actor, a)
-    return _weights_and_biases(layers) | _scalers(o + beside, "actor.observation")
+    return _layers("actor", o + beside, actor, actor, a) | _scalers(o + beside, "actor.observation")
 
 
 def _conditioned_shapes(o: int, a: int, actor: int, **probing: int) -> Shapes:
@@ -176,13 +173,10 @@ def _nearest_shapes(o: int, a: int, actor: int, policies: int, **probing: int) -
 
 
 def _history_shapes(o: int, a: int, actor: int, estimator: int, feature: int) -> Shapes:
-    layers = {
-        **_layers("estimator.each", 2 * o + a, estimator, estimator),
-        **_layers("estimator.together", estimator + 1, estimator, feature),
-    }
     return {
         **_policy_shapes(o, a, actor, feature),
-        **_weights_and_biases(layers),
+        **_layers("estimator.each", 2 * o + a, estimator, estimator),
+        **_layers("estimator.together", estimator + 1, estimator, feature),
         **_scalers(o, "estimator.observation", "estimator.change"),
     }
 
@@ -190,7 +184,7 @@ def _history_shapes(o: int, a: int, actor: int, estimator: int, feature: int) ->
 def _belief_shapes(o: int, a: int, actor: int, code: int, model: int) -> Shapes:
     return {
         **_policy_shapes(o, a, actor, 2 * code),
-        **_weights_and_biases(_layers("model", o + a, model, model, o * (2 + code))),
+        **_layers("model", o + a, model, model, o * (2 + code)),
         **_scalers(o, "model.observation", "model.change"),
         "model.origin": (code,),
         "model.frame": (code, code),
@@ -199,8 +193,9 @@ def _belief_shapes(o: int, a: int, actor: int, code: int, model: int) -> Shapes:
 
 
 def _layers(name: str, *sizes: int) -> Shapes:
-    """Weights of linear layers one after the other."""
-    return {f"{name}.layers.{i}": (after, before) for i, (before, after) in enumerate(pairwise(sizes))}
+    """Linear layers one after the other."""
+    shapes = {f"{name}.layers.{i}": (after, before) for i, (before, after) in enumerate(pairwise(sizes))}
+    return _weights_and_biases(shapes)
 
 
 def _scalers(size: int, *names: str) -> Shapes:
