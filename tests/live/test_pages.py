@@ -16,7 +16,8 @@ from PIL import Image
 
 from pdvf.cli.main import main
 from pdvf.core.validation import ConfigError
-from pdvf.live import charts, film
+from pdvf.engines import film_file
+from pdvf.live import charts
 from pdvf.live.gate import COOKIE, Gate
 from pdvf.live.watch import RunPage
 
@@ -131,22 +132,22 @@ def test_the_ellipse_has_the_axes_of_two_standard_deviations():
 
 def test_a_film_is_mp4_where_pyav_is_and_a_gif_elsewhere(monkeypatch):
     pictures = np.random.default_rng(0).integers(0, 255, (6, 17, 33, 3), np.uint8)
-    monkeypatch.setattr(film.importlib.util, "find_spec", lambda name: None)
-    made = film.Film(30)
+    monkeypatch.setattr(film_file.importlib.util, "find_spec", lambda name: None)
+    made = film_file.FilmFile(30)
     for picture in pictures:
         made.add(picture)
     assert made.kind == "gif"
     assert Image.open(io.BytesIO(made.finish())).size == (32, 16)
     monkeypatch.undo()
     av = pytest.importorskip("av")
-    made = film.Film(30)
+    made = film_file.FilmFile(30)
     for picture in pictures:
         made.add(picture)
     assert made.kind == "mp4"
     with av.open(io.BytesIO(made.finish())) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     assert [frame.shape for frame in frames] == [(16, 32, 3)] * 6
-    assert film.Film(30).finish() == b""
+    assert film_file.FilmFile(30).finish() == b""
 
 
 # A run that is watched

@@ -1,21 +1,21 @@
 """A trained agent as one file for `pdvf.deploy.runtime`, which needs NumPy and safetensors only.
 
-The kind of agent decides the layout of the file (`LAYOUTS`), so several methods share one, a method of a user's own
+The kind of agent decides the layout of the file (`AGENTS`), so several methods share one, a method of a user's own
 among them. An agent without a layout leaves as ONNX (`pdvf.deploy.onnx_graph`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from pdvf.adapt import belief, model
 from pdvf.core.validation import ConfigError
-from pdvf.deploy.model_format import FORMAT, VERSION, AdapterError, check, pack
+from pdvf.deploy.model_format import FORMAT, LAYOUTS, VERSION, AdapterError, Weights, check, pack
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.files import read_json
 from pdvf.experiment.store import RunStore
@@ -43,12 +43,13 @@ ONE_MODEL = "Returns are of this one model; another seed gives others."
 def export(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
     """The file of one model (no leading axis), with everything the runtime has to know."""
     box = family.action
-    if type(agent) not in LAYOUTS:
+    if type(agent) not in AGENTS:
         raise ConfigError(
             f"{about.get('method', type(agent).__name__)} has no layout for NumPy (it needs rewards, or is your own): "
             f"export it as FILE.onnx, or one of: {', '.join(NUMPY)}"
         )
-    layout, fields, arrays = LAYOUTS[type(agent)]
+    layout, parts, fields = AGENTS[type(agent)]
+    arrays = _named_arrays(parts(agent))
     described = {
         "format": FORMAT,
         "version": VERSION,
@@ -61,24 +62,19 @@ def export(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
         "control_step": getattr(family, "control_step", None),
         "probe_steps": family.probe_steps,
         **fields(agent),
+        "sizes": {name: _size(name, arrays) for name in LAYOUTS[layout].sizes},
         **about,
     }
-    named = arrays(agent)
     try:
-        check(described, named)
+        check(described, arrays)
     except AdapterError as error:
         raise ConfigError(f"the model cannot be exported: it {error}") from error
-    return pack(described, named)
+    return pack(described, arrays)
 
 
 def value_fields(adapter: Adapter) -> dict[str, Any]:
     """The part of the header that PD-VF alone has."""
-    return {
-        "anchor": adapter.anchor,
-        "anchor_width": adapter.anchor_width,
-        "anchors": ANCHORS,
-        "sizes": sizes(adapter),
-    }
+    return {"anchor": adapter.anchor, "anchor_width": adapter.anchor_width, "anchors": ANCHORS}
 
 
 def belief_fields(agent: BeliefAgent) -> dict[str, Any]:
@@ -93,45 +89,41 @@ def belief_fields(agent: BeliefAgent) -> dict[str, Any]:
         "log_std_high": model.LOG_STD[1],
         "familiar_mean": belief.FAMILIAR,
         "novelty_threshold": float(agent.model.novelty_threshold),
-        "sizes": {
-            "code": agent.model.code_size,
-            "actor": _width(agent.actor),
-            "model": agent.model.prediction_net.layers[0].weight.shape[0],
-        },
     }
 
 
-def sizes(adapter: Adapter) -> dict[str, int]:
-    """The sizes that the shapes of all arrays follow from, together with those of observation and action."""
-    members, value, _ = adapter.value.second.weight.shape
-    return {
-        **_probing_sizes(adapter.body),
-        "z_pi": adapter.train_z_pi.shape[1],
-        "environments": adapter.train_z_d.shape[0],
-        "members": members,
-        "decoder": adapter.body.decoder.network.layers[0].weight.shape[0],
-        "value": value,
-    }
+SIZES = {
+    "z_d": ("encoder.embedding.bias", -1),
+    "probe": ("probe.layers.0.bias", -1),
+    "encoder": ("encoder.element.bias", -1),
+    "environments": ("train_z_d", 0),
+    "members": ("value.second.bias", 0),
+    "decoder": ("decoder.layers.0.bias", -1),
+    "value": ("value.second.bias", -1),
+    "code": ("model.origin", -1),
+    "actor": ("actor.layers.0.bias", -1),
+    "model": ("model.layers.0.bias", -1),
+    "policies": ("centres", 0),
+    "estimator": ("estimator.each.layers.0.bias", -1),
+    "feature": ("estimator.together.layers.1.bias", -1),
+}
+"""A tensor and its axis that are as large as a part of a model."""
 
 
-def _probing_sizes(body: Body) -> dict[str, int]:
-    encoder = body.dynamics.encoder
-    z_d, width = encoder.embedding.weight.shape
-    return {"z_d": z_d, "probe": _width(body.probe), "encoder": width}
-
-
-def _width(actor: Any) -> int:
-    return actor.layers[0].weight.shape[-2]
+def _size(name: str, arrays: Weights) -> int:
+    if name == "z_pi":  # W ends with the e * e numbers of A
+        return math.isqrt(arrays["value.third.bias"].shape[-1])
+    tensor, axis = SIZES[name]
+    return arrays[tensor].shape[axis]
 
 
 def tested(store: RunStore, model: int, method: str) -> Group | None:
     """Honest returns of one model in the test environments, from a run's table of returns, if it has played."""
-    if not (store.folder / "returns.csv").is_file():
+    groups = read_returns(store) if (store.folder / "returns.csv").is_file() else ()
+    found = next((g for g in groups if (g.split, g.method, g.protocol) == ("test", method, "honest")), None)
+    if found is None or model >= found.returns.shape[1]:
         return None
-    for group in read_returns(store):
-        if (group.split, group.method, group.protocol) == ("test", method, "honest"):
-            return group._replace(returns=group.returns[:, [model]]) if model < group.returns.shape[1] else None
-    return None
+    return found._replace(returns=found.returns[:, [model]])
 
 
 def measured(store: RunStore, model: int, method: str = "pd-vf") -> dict[str, float]:
@@ -199,53 +191,42 @@ def actor_parts(actor: Any) -> dict[str, Any]:
     return {"actor.observation": actor.observation, "actor.layers": actor.layers}
 
 
-def weights(adapter: Adapter) -> dict[str, np.ndarray]:
-    """The arrays of an adapter under the names that the runtime knows."""
-    value = adapter.value
-    named = {
+def value_parts(adapter: Adapter) -> dict[str, Any]:
+    """PD-VF."""
+    value, known = adapter.value, adapter.train_z_d
+    environments = known.shape[:1]  # each has a scale, also where it is the same for all
+    return {
         **body_parts(adapter.body),
         "decoder.observation": adapter.body.decoder.observation,
         "decoder.layers": adapter.body.decoder.network.layers,
         "value.observation": jax.tree.map(lambda x: x[0], value.observation),  # the same for all members
         **{f"value.{name}": getattr(value, name) for name in ("first", "second", "third")},
+        **{f"scale.{name}": np.full(environments, getattr(adapter.scale, name)) for name in ("low", "high")},
+        "scale.power": adapter.scale.power,
+        "train_z_d": known,
+        "familiar": _familiar(np.asarray(known)),
     }
-    made = _named_arrays(named)
-    known = np.asarray(adapter.train_z_d)
-    for name in ("low", "high"):  # of each training environment, also where all have the same
-        made[f"scale.{name}"] = np.broadcast_to(np.asarray(getattr(adapter.scale, name)), known.shape[:1]).copy()
-    return made | {"scale.power": np.asarray(adapter.scale.power), "train_z_d": known, "familiar": _familiar(known)}
 
 
-def belief_weights(agent: BeliefAgent) -> dict[str, np.ndarray]:
-    """The arrays of a policy under a belief; the effect on states is for training alone."""
-    named = {
+def belief_parts(agent: BeliefAgent) -> dict[str, Any]:
+    """A policy under a belief; the effect on states is for training alone."""
+    names = ("observation", "change", "origin", "frame", "temperature")
+    return {
         **actor_parts(agent.actor),
-        "model.observation": agent.model.observation,
-        "model.change": agent.model.change,
         "model.layers": agent.model.prediction_net.layers,
+        **{f"model.{name}": getattr(agent.model, name) for name in names},
     }
-    fields = ("origin", "frame", "temperature")
-    return _named_arrays(named) | {f"model.{name}": np.asarray(getattr(agent.model, name)) for name in fields}
 
 
-def history_weights(agent: OnlineAgent) -> dict[str, np.ndarray]:
-    """The arrays of a policy with an estimator."""
-    parts = {f"estimator.{name}": getattr(agent.estimator, name) for name in ("observation", "change")}
-    layers = {f"estimator.{name}.layers": getattr(agent.estimator, name).layers for name in ("each", "together")}
-    return _named_arrays(actor_parts(agent.actor) | parts | layers)
+def nearest_parts(agent: NearestPolicy) -> dict[str, Any]:
+    """Policies [K, ...] with the z_d that each is for."""
+    return {**body_parts(agent.body), **actor_parts(agent.actors), "centres": agent.centres}
 
 
-def _named_arrays(named: dict[str, Any]) -> dict[str, np.ndarray]:
-    made: dict[str, np.ndarray] = {}
-    for name, part in named.items():
-        parts = {f".{i}": x for i, x in enumerate(part)} if isinstance(part, tuple) else {"": part}
-        for suffix, module in parts.items():
-            made |= {f"{name}{suffix}.{field}": np.asarray(array) for field, array in _arrays(module).items()}
-    return made
-
-
-def _arrays(module: eqx.Module) -> dict[str, Any]:
-    return {name: x for name, x in vars(module).items() if eqx.is_array(x)}
+def _named_arrays(parts: dict[str, Any]) -> Weights:
+    """All arrays of some parts, under the names that the runtime knows."""
+    found = jax.tree.leaves_with_path(parts)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(array) for path, array in found}
 
 
 def _familiar(z_d: np.ndarray) -> np.ndarray:
@@ -257,39 +238,20 @@ def _familiar(z_d: np.ndarray) -> np.ndarray:
 
 
 Part = Callable[[Any], dict[str, Any]]
-LAYOUTS: dict[type, tuple[str, Part, Part]] = {
-    Adapter: ("value", value_fields, weights),
-    ValueFunction: ("value", lambda x: value_fields(x.adapter), lambda x: weights(x.adapter)),
-    BeliefAgent: ("belief", belief_fields, belief_weights),
-    Unconditioned: (
-        "policy",
-        lambda x: {"sizes": {"actor": _width(x.actor)}},
-        lambda x: _named_arrays(actor_parts(x.actor)),
-    ),
-    DynamicsConditioned: (
-        "conditioned",
-        lambda x: {"sizes": _probing_sizes(x.body) | {"actor": _width(x.actor)}},
-        lambda x: _named_arrays(body_parts(x.body) | actor_parts(x.actor)),
-    ),
-    NearestPolicy: (
-        "nearest",
-        lambda x: {"sizes": _probing_sizes(x.body) | {"actor": _width(x.actors), "policies": x.centres.shape[0]}},
-        lambda x: _named_arrays(body_parts(x.body) | actor_parts(x.actors)) | {"centres": np.asarray(x.centres)},
-    ),
+AGENTS: dict[type, tuple[str, Part, Part]] = {
+    Adapter: ("value", value_parts, value_fields),
+    ValueFunction: ("value", lambda x: value_parts(x.adapter), lambda x: value_fields(x.adapter)),
+    BeliefAgent: ("belief", belief_parts, belief_fields),
+    Unconditioned: ("policy", lambda x: actor_parts(x.actor), lambda _: {}),
+    DynamicsConditioned: ("conditioned", lambda x: body_parts(x.body) | actor_parts(x.actor), lambda _: {}),
+    NearestPolicy: ("nearest", nearest_parts, lambda _: {}),
     OnlineAgent: (
         "history",
-        lambda x: {
-            "history": x.history,
-            "sizes": {
-                "actor": _width(x.actor),
-                "estimator": _width(x.estimator.each),
-                "feature": x.estimator.together.layers[-1].weight.shape[0],
-            },
-        },
-        history_weights,
+        lambda x: {**actor_parts(x.actor), "estimator": x.estimator},
+        lambda x: {"history": x.history},
     ),
 }
-"""Name, header fields and arrays of the layout for each kind of agent."""
+"""Layout, parts and header fields for each kind of agent."""
 NUMPY = tuple(name for name, method in METHODS.items() if not (method.privileged or method.rewarded))
 """Methods that leave as a file for NumPy."""
 

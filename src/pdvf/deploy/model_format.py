@@ -66,32 +66,24 @@ FIELDS: dict[str, Check] = {
     "control_step": _or_none(_number(1e-9, 1e9)),  # in seconds
     "probe_steps": _whole(1, 1000),
 }
+LARGEST_SIZES = {"z_pi": 64, "code": 64, "members": 1024, "policies": 1024}
+"""Of parts of a model; any other is at most `MAX_SIZE`."""
 
 
 class Layout(NamedTuple):
     """What a file of one kind has besides `FIELDS`; several methods may share it."""
 
     fields: dict[str, Check]
-    sizes: dict[str, Check]
-    shapes: Callable[[Mapping[str, Any]], Shapes]
+    sizes: tuple[str, ...]
+    """Of parts."""
+    shapes: Callable[..., Shapes]
+    """Of tensors, from the sizes o and a of observation and action and those of parts, by name."""
 
 
-PROBING_SIZES: dict[str, Check] = {
-    "z_d": _whole(1, MAX_SIZE),
-    "probe": _whole(1, MAX_SIZE),
-    "encoder": _whole(1, MAX_SIZE),
-}
 VALUE_FIELDS: dict[str, Check] = {
     "anchor": _number(0, 1),
     "anchor_width": _number(1e-6, 1e6),
     "anchors": _whole(1, 8),
-}
-VALUE_SIZES = PROBING_SIZES | {
-    "z_pi": _whole(1, 64),
-    "environments": _whole(1, MAX_SIZE),
-    "members": _whole(1, 1024),
-    "decoder": _whole(1, MAX_SIZE),
-    "value": _whole(1, MAX_SIZE),
 }
 BELIEF_FIELDS: dict[str, Check] = {
     "prior_std": _number(1e-3, 1e3),
@@ -104,13 +96,6 @@ BELIEF_FIELDS: dict[str, Check] = {
     "log_std_high": _number(-20, 20),
     "novelty_threshold": _or_none(_number(1e-3, 1e6)),
 }
-BELIEF_SIZES: dict[str, Check] = {
-    "code": _whole(1, 64),
-    "actor": _whole(1, MAX_SIZE),
-    "model": _whole(1, MAX_SIZE),
-}
-
-
 RANGES: Check = (
     lambda x: isinstance(x, dict) and all(isinstance(ends, list) and len(ends) == 2 for ends in x.values()),
     "a table of pairs",
@@ -130,41 +115,40 @@ def layout_name(about: Mapping[str, Any]) -> str:
 
 def expected_shapes(about: Mapping[str, Any]) -> Shapes:
     """Name and shape of every tensor."""
-    return LAYOUTS[layout_name(about)].shapes(about)
+    shapes = LAYOUTS[layout_name(about)].shapes
+    return shapes(o=about["observation"], a=about["action"], **about["sizes"])
 
 
-def _probing_shapes(about: Mapping[str, Any]) -> Shapes:
+def _probing_shapes(o: int, a: int, z_d: int, probe: int, encoder: int) -> Shapes:
     """Of what probes and infers z_d."""
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    probe, encoder = sizes["probe"], sizes["encoder"]
-    layers: Shapes = {
-        **_layers("probe", o, probe, probe, a),
+    encoding: Shapes = {
         "encoder.element": (encoder, 2 * o + a),
         **{f"encoder.{name}": (encoder, encoder) for name in ("query", "key", "value", "output")},
         "encoder.feed_forward.0": (encoder, encoder),
         "encoder.feed_forward.1": (encoder, encoder),
-        "encoder.embedding": (sizes["z_d"], encoder),
+        "encoder.embedding": (z_d, encoder),
     }
     return {
-        **_weights_and_biases(layers),
+        **_layers("probe", o, probe, probe, a),
+        **_weights_and_biases(encoding),
         **{f"encoder.norms.{i}.{field}": (encoder,) for i in range(2) for field in ("weight", "bias")},
         **_scalers(o, "probe.observation", "dynamics.observation", "dynamics.change"),
     }
 
 
-def _value_shapes(about: Mapping[str, Any]) -> Shapes:
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    z_d, z_pi, environments, members = (sizes[name] for name in ("z_d", "z_pi", "environments", "members"))
-    decoder, value = sizes["decoder"], sizes["value"]
-    layers: Shapes = {
-        **_layers("decoder", o + z_pi * (z_pi + 1) // 2, decoder, decoder, a),
+def _value_shapes(
+    o: int, a: int, z_pi: int, environments: int, members: int, decoder: int, value: int, **probing: int
+) -> Shapes:
+    z_d = probing["z_d"]
+    value_layers: Shapes = {
         "value.first": (members, value, o + z_d),
         "value.second": (members, value, value),
         "value.third": (members, z_pi**2, value),
     }
     return {
-        **_probing_shapes(about),
-        **_weights_and_biases(layers),
+        **_probing_shapes(o, a, **probing),
+        **_layers("decoder", o + z_pi * (z_pi + 1) // 2, decoder, decoder, a),
+        **_weights_and_biases(value_layers),
         **_scalers(o, "decoder.observation", "value.observation"),
         "scale.low": (environments,),
         "scale.high": (environments,),
@@ -174,43 +158,33 @@ def _value_shapes(about: Mapping[str, Any]) -> Shapes:
     }
 
 
-def _policy_shapes(about: Mapping[str, Any], beside: int = 0) -> Shapes:
+def _policy_shapes(o: int, a: int, actor: int, beside: int = 0) -> Shapes:
     """Of a policy that sees `beside` numbers beside the observation."""
-    o, hidden = about["observation"], about["sizes"]["actor"]
-    layers = _layers("actor", o + beside, hidden, hidden, about["action"])
-    return _weights_and_biases(layers) | _scalers(o + beside, "actor.observation")
+    return _layers("actor", o + beside, actor, actor, a) | _scalers(o + beside, "actor.observation")
 
 
-def _conditioned_shapes(about: Mapping[str, Any]) -> Shapes:
-    return _probing_shapes(about) | _policy_shapes(about, about["sizes"]["z_d"])
+def _conditioned_shapes(o: int, a: int, actor: int, **probing: int) -> Shapes:
+    return _probing_shapes(o, a, **probing) | _policy_shapes(o, a, actor, probing["z_d"])
 
 
-def _nearest_shapes(about: Mapping[str, Any]) -> Shapes:
-    policies, z_d = about["sizes"]["policies"], about["sizes"]["z_d"]
-    each = {name: (policies, *shape) for name, shape in _policy_shapes(about).items()}
-    return _probing_shapes(about) | each | {"centres": (policies, z_d)}
+def _nearest_shapes(o: int, a: int, actor: int, policies: int, **probing: int) -> Shapes:
+    each = {name: (policies, *shape) for name, shape in _policy_shapes(o, a, actor).items()}
+    return _probing_shapes(o, a, **probing) | each | {"centres": (policies, probing["z_d"])}
 
 
-def _history_shapes(about: Mapping[str, Any]) -> Shapes:
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    hidden, feature = sizes["estimator"], sizes["feature"]
-    layers = {
-        **_layers("estimator.each", 2 * o + a, hidden, hidden),
-        **_layers("estimator.together", hidden + 1, hidden, feature),
-    }
+def _history_shapes(o: int, a: int, actor: int, estimator: int, feature: int) -> Shapes:
     return {
-        **_policy_shapes(about, feature),
-        **_weights_and_biases(layers),
+        **_policy_shapes(o, a, actor, feature),
+        **_layers("estimator.each", 2 * o + a, estimator, estimator),
+        **_layers("estimator.together", estimator + 1, estimator, feature),
         **_scalers(o, "estimator.observation", "estimator.change"),
     }
 
 
-def _belief_shapes(about: Mapping[str, Any]) -> Shapes:
-    o, a, sizes = about["observation"], about["action"], about["sizes"]
-    code, model = sizes["code"], sizes["model"]
+def _belief_shapes(o: int, a: int, actor: int, code: int, model: int) -> Shapes:
     return {
-        **_policy_shapes(about, 2 * code),
-        **_weights_and_biases(_layers("model", o + a, model, model, o * (2 + code))),
+        **_policy_shapes(o, a, actor, 2 * code),
+        **_layers("model", o + a, model, model, o * (2 + code)),
         **_scalers(o, "model.observation", "model.change"),
         "model.origin": (code,),
         "model.frame": (code, code),
@@ -219,8 +193,9 @@ def _belief_shapes(about: Mapping[str, Any]) -> Shapes:
 
 
 def _layers(name: str, *sizes: int) -> Shapes:
-    """Weights of linear layers one after the other."""
-    return {f"{name}.layers.{i}": (after, before) for i, (before, after) in enumerate(pairwise(sizes))}
+    """Linear layers one after the other."""
+    shapes = {f"{name}.layers.{i}": (after, before) for i, (before, after) in enumerate(pairwise(sizes))}
+    return _weights_and_biases(shapes)
 
 
 def _scalers(size: int, *names: str) -> Shapes:
@@ -232,18 +207,14 @@ def _weights_and_biases(layers: Shapes) -> Shapes:
     return weights | {f"{name}.bias": shape[:-1] for name, shape in layers.items()}
 
 
-ACTOR = {"actor": _whole(1, MAX_SIZE)}
+PROBING = ("z_d", "probe", "encoder")
 LAYOUTS = {
-    "value": Layout(VALUE_FIELDS, VALUE_SIZES, _value_shapes),
-    "belief": Layout(BELIEF_FIELDS, BELIEF_SIZES, _belief_shapes),
-    "policy": Layout({}, ACTOR, _policy_shapes),
-    "conditioned": Layout({}, PROBING_SIZES | ACTOR, _conditioned_shapes),
-    "nearest": Layout({}, PROBING_SIZES | ACTOR | {"policies": _whole(1, 1024)}, _nearest_shapes),
-    "history": Layout(
-        {"history": _whole(1, 1000)},
-        ACTOR | {"estimator": _whole(1, MAX_SIZE), "feature": _whole(1, MAX_SIZE)},
-        _history_shapes,
-    ),
+    "value": Layout(VALUE_FIELDS, (*PROBING, "z_pi", "environments", "members", "decoder", "value"), _value_shapes),
+    "belief": Layout(BELIEF_FIELDS, ("code", "actor", "model"), _belief_shapes),
+    "policy": Layout({}, ("actor",), _policy_shapes),
+    "conditioned": Layout({}, (*PROBING, "actor"), _conditioned_shapes),
+    "nearest": Layout({}, (*PROBING, "actor", "policies"), _nearest_shapes),
+    "history": Layout({"history": _whole(1, 1000)}, ("actor", "estimator", "feature"), _history_shapes),
 }
 
 
@@ -275,13 +246,11 @@ def check_about(about: Any) -> None:
     _require(isinstance(name, str) and name in LAYOUTS, "layout", name, f"one of: {', '.join(LAYOUTS)}")
     own = LAYOUTS[name]
     fields = FIELDS | own.fields
-    for name, (is_right, expected) in fields.items():
-        _require(is_right(about.get(name)), name, about.get(name), expected)
+    _require_fields(about, fields)
     sizes = about.get("sizes")
-    is_table = isinstance(sizes, dict) and sizes.keys() == own.sizes.keys()
+    is_table = isinstance(sizes, dict) and sizes.keys() == set(own.sizes)
     _require(is_table, "sizes", sizes, "a table of the sizes of all parts")
-    for name, (is_right, expected) in own.sizes.items():
-        _require(is_right(about["sizes"][name]), f"sizes.{name}", about["sizes"][name], expected)
+    _require_fields(sizes, {name: _whole(1, LARGEST_SIZES.get(name, MAX_SIZE)) for name in own.sizes}, "sizes.")
     size = about["action"]
     for name in ("action_low", "action_high"):
         _require(len(about[name]) == size, name, about[name], f"{size} numbers, one for each component of an action")
@@ -293,8 +262,7 @@ def check_about(about: Any) -> None:
     card = about.get("card", {})
     is_card = isinstance(card, dict) and _is_plain(card, CARD_DEPTH)
     _require(is_card, "card", card, f"a table of text and finite numbers, at most {CARD_DEPTH} deep")
-    for name, (is_right, expected) in CARD.items():
-        _require(is_right(card.get(name)), f"card.{name}", card.get(name), expected)
+    _require_fields(card, CARD, "card.")
     for name in sorted(about.keys() - fields.keys() - {"card", "measured", "sizes"}):
         _require(_is_plain(about[name], 0), reprlib.repr(name), about[name], "text or a finite number")
 
@@ -348,8 +316,7 @@ def read(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Weights]:
             about = _parse((opened.metadata() or {}).get("about", "{}"))
             check_about(about)
             names = opened.keys()
-            types = {name: opened.get_slice(name).get_dtype() for name in names}
-            other = {name: kind for name, kind in types.items() if kind != "F32"}
+            other = {name: kind for name in names if (kind := opened.get_slice(name).get_dtype()) != "F32"}
             if other:
                 raise AdapterError(f"has tensors of another type: {reprlib.repr(other)}, expected float32")
             weights = {name: opened.get_tensor(name) for name in names}
@@ -390,6 +357,11 @@ def _is_plain(value: Any, depth: int) -> bool:
 def _require(holds: bool, name: str, given: Any, expected: str) -> None:
     if not holds:
         raise AdapterError(f"has {name} = {reprlib.repr(given)}, expected {expected}: export it again")
+
+
+def _require_fields(table: Any, checks: Mapping[str, Check], prefix: str = "") -> None:
+    for name, (is_right, expected) in checks.items():
+        _require(is_right(table.get(name)), f"{prefix}{name}", table.get(name), expected)
 
 
 def _range(name: str) -> tuple[float, float]:

@@ -30,7 +30,7 @@ class AdaptiveWrapper(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, adapter: Adapter):
         super().__init__(env)
-        observations, actions = (_box(space, name) for space, name in _spaces(env))
+        observations, actions = _box(env.observation_space, "observation"), _box(env.action_space, "action")
         given = observations.shape, actions.shape
         expected = (adapter.observation_size,), (adapter.action_size,)
         if given != expected:
@@ -70,10 +70,6 @@ class AdaptiveWrapper(gymnasium.Wrapper):
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
         return {**info, "adaptation": self.adapter.inferred}
-
-
-def _spaces(env: gymnasium.Env) -> list[tuple[gymnasium.Space, str]]:
-    return [(env.observation_space, "observation"), (env.action_space, "action")]
 
 
 def _box(space: gymnasium.Space, name: str) -> gymnasium.spaces.Box:

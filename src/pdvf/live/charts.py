@@ -41,15 +41,11 @@ def line_chart(lines: Sequence[Line], height: int = 100, level: float | None = N
     parts = []
     for value in (low, high):
         at = _between(value, low, high, bottom, top)
-        parts.append(
-            f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="currentColor" opacity=".18"/>'
-        )
+        parts.append(_level(left, right, at, 'stroke="currentColor" opacity=".18"'))
         parts.append(_text(left - 4, at + 4, _number(value), "end"))
     if level is not None:
         at = _between(level, low, high, bottom, top)
-        parts.append(
-            f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="{TRUTH}" stroke-dasharray="4 3"/>'
-        )
+        parts.append(_level(left, right, at, f'stroke="{TRUTH}" stroke-dasharray="4 3"'))
         parts.append(_text(right, at + 12 if at < height / 2 else at - 4, label, "end", TRUTH))
     for line in drawn:
         across, up = _between(line.x, first, last, left, right), _between(line.y, low, high, bottom, top)
@@ -68,7 +64,7 @@ def bars(values: np.ndarray, low: np.ndarray, high: np.ndarray, height: int = 44
         return ""
     share = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0, 1) - 0.5
     wide, middle = (WIDTH - 8) / len(values), height / 2
-    parts = [f'<line x1="4" x2="{WIDTH - 4}" y1="{middle}" y2="{middle}" stroke="currentColor" opacity=".3"/>']
+    parts = [_level(4, WIDTH - 4, middle, 'stroke="currentColor" opacity=".3"')]
     for i, x in enumerate(share.tolist()):
         top, tall = middle - max(x, 0) * (height - 4), abs(x) * (height - 4)
         parts.append(
@@ -128,6 +124,10 @@ def _svg(height: int, *parts: str) -> str:
         f'<svg viewBox="0 0 {WIDTH} {height}" style="display:block;width:100%;height:auto" font-size="{LETTERS}" '
         f'font-family="system-ui,sans-serif" role="img">{"".join(parts)}</svg>'
     )
+
+
+def _level(left: float, right: float, y: float | np.ndarray, style: str) -> str:
+    return f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" {style}/>'
 
 
 def _text(x: float, y: float | np.ndarray, words: str, anchor: str = "start", colour: str = "currentColor") -> str:

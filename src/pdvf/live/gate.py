@@ -109,7 +109,7 @@ class Gate:
             return Verdict(False, _answer("400 Bad Request", "this is no request of a browser"))
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         host = headers.get("host", "")
-        if self._loopback and not is_loopback(_without_port(host)):
+        if self._loopback and not is_loopback(re.sub(r":\d+$", "", host)):
             return Verdict(False, _answer("403 Forbidden", "this page is for this machine alone"))
         if "origin" in headers and urlsplit(headers["origin"]).netloc != host:
             return Verdict(False, _answer("403 Forbidden", "another website may not use this page"))
@@ -134,10 +134,6 @@ class Gate:
         """Lets go of all visitors and takes no more."""
         self._loop.call_soon_threadsafe(self._done.set)
         self._worker.join(timeout=5.0)
-
-
-def _without_port(host: str) -> str:
-    return re.sub(r":\d+$", "", host)
 
 
 def _closing(head: bytes) -> bytes:

@@ -23,9 +23,9 @@ from pdvf.deploy.belief_runtime import BeliefAdapter
 from pdvf.deploy.model_format import read
 from pdvf.deploy.runtime import Adapter
 from pdvf.deploy.value_runtime import ValueAdapter
+from pdvf.engines.film_file import FilmFile
 from pdvf.families.base import Family
 from pdvf.live import charts
-from pdvf.live.film import Film
 from pdvf.live.gate import Gate
 from pdvf.live.scenes import Scene, make_scene
 from pdvf.live.session import LiveSession, estimate, measure_truth
@@ -41,7 +41,7 @@ MOST_TABS = 6
 SPEEDS = ("0.25", "0.5", "1", "2", "4")
 UNLIKE = {1.2: "like training", 3.0: "somewhat unlike training", np.inf: "unlike anything in training"}
 NEW = "new episode"
-FILM_SIZE = (720, 480)
+FILM_SIZE, FILM_SECONDS = (720, 480), 60
 PANEL, PANEL_WIDTH, PHONE_WIDTH = 0.55, 388, 576
 """viser's panel: its share of a phone's height, its pixels beside other scenes, and the widest screen of a phone."""
 PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
@@ -118,7 +118,7 @@ class Tab:
         self._scene: Scene = make_scene(client.scene, self.session)
         self._truth: np.ndarray | None = None
         self._known = read(file)[1].get("train_z_d", np.zeros((0, 2)))
-        self._film: Film | None = None
+        self._film: FilmFile | None = None
         self._again = self._recording = self._stopped = False
         self.frames, self._rate = 0, float(FRAMES)
         width, height = client.camera.image_width, max(client.camera.image_height, 1)
@@ -179,14 +179,14 @@ class Tab:
     def _loop(self) -> None:
         session, clock, stood = self.session, 0.0, 0.0
         self._context_changed()
-        self._begin()
+        self._show_step(True)
         due = time.perf_counter()
         while not self._stopped:
             start = time.perf_counter()
             if self._again:
                 self._again, stood = False, 0.0
                 session.begin()
-                self._begin()
+                self._show_step(True)
             if self._recording:
                 self._recording = False
                 self._start_or_save()
@@ -218,16 +218,13 @@ class Tab:
             session.step()
             if not np.array_equal(context, session.context):
                 self._context_changed()
-            if session.episode != episode:
-                self._begin()
-            else:
-                self._scene.step(session.agent.simulation.shown, session.ghost.simulation.shown)
+            self._show_step(session.episode != episode)
             if session.over or time.perf_counter() > until:  # what cannot be done in time is left out
                 return 0.0
         return clock
 
-    def _begin(self) -> None:
-        self._scene.begin(self.session.agent.simulation.shown, self.session.ghost.simulation.shown)
+    def _show_step(self, first: bool) -> None:
+        self._scene.step(self.session.agent.simulation.shown, self.session.ghost.simulation.shown, first)
 
     def _context_changed(self) -> None:
         context = self.session.context
@@ -278,15 +275,14 @@ class Tab:
         )
 
     def _returns(self) -> str:
+        agent, ghost = self.session.agent, self.session.ghost
+        shown = (agent, charts.AGENT, "adapts"), (ghost, charts.GHOST, "does not adapt")
         lines = [
             charts.Line(np.arange(len(player.worths), dtype=float), np.array(player.worths), colour, name)
-            for player, colour, name in (
-                (self.session.ghost, charts.GHOST, "does not adapt"),
-                (self.session.agent, charts.AGENT, "adapts"),
-            )
+            for player, colour, name in shown
         ]
-        predicted = self.session.agent.adapter.predicted_return
-        return charts.line_chart(lines[::-1], level=predicted if np.isfinite(predicted) else None, label="predicted")
+        predicted = agent.adapter.predicted_return
+        return charts.line_chart(lines, level=predicted if np.isfinite(predicted) else None, label="predicted")
 
     @property
     def _belief_title(self) -> str:
@@ -319,13 +315,13 @@ class Tab:
             film.add(self._client.get_render(height, width, timeout=5.0))
         except (RuntimeError, TimeoutError):  # the tab is closed, or hidden
             return
-        if film.full:
+        if film.count >= FILM_SECONDS * FRAMES:
             self._save()
 
     def _start_or_save(self) -> None:
         if self._film is not None:
             return self._save()
-        self._film = Film(FRAMES)
+        self._film = FilmFile(FRAMES)
         self._buttons.options = (NEW, f"stop and save {self._film.kind.upper()}")
 
     def _save(self) -> None:

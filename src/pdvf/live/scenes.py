@@ -60,12 +60,8 @@ class Scene(Protocol):
         """What is hidden has changed to this."""
         ...
 
-    def begin(self, agent: Any, ghost: Any) -> None:
-        """Episodes begin where the two simulations show; `Simulation.shown`."""
-        ...
-
-    def step(self, agent: Any, ghost: Any) -> None:
-        """They have made a step."""
+    def step(self, agent: Any, ghost: Any, first: bool) -> None:
+        """The two simulations have made a step and show this (`Simulation.shown`), or an episode begins there."""
         ...
 
     def draw(self, share: float) -> None:
@@ -102,21 +98,15 @@ class Path:
             name, nothing, colour, thickness=2.5, thickness_units="screen", position=origin
         )
 
-    def begin(self, place: np.ndarray) -> None:
-        """Starts anew."""
-        self._points, self._steps = [place], 0
-        self._show()
-
-    def add(self, place: np.ndarray) -> None:
-        """Goes on to a place [3]."""
+    def add(self, place: np.ndarray, first: bool) -> None:
+        """Goes on to a place [3], or starts anew there."""
+        if first:
+            self._points, self._steps = [], -1
         self._steps += 1
         if self._steps % self._every == 0:
             self._points.append(place)
-            self._show()
-
-    def _show(self) -> None:
-        points = (np.array([self._points[0], *self._points]) - self._origin).astype(np.float32)
-        self._line.points = np.stack([points[:-1], points[1:]], axis=1)
+            points = (np.array([self._points[0], *self._points]) - self._origin).astype(np.float32)
+            self._line.points = np.stack([points[:-1], points[1:]], axis=1)
 
 
 class MujocoScene:
@@ -185,21 +175,16 @@ class MujocoScene:
         self._show_wind(np.array(variant.opt.wind))
 
     def _add(self, i: int, mesh: shapes.Mesh) -> None:
-        red, green, blue, opacity = mesh.colour
-        opaque = None if opacity >= 1 else float(opacity)
-        if mesh.body == 0:
-            self._scene.add_mesh_simple(
-                f"/world/fixed/{i}", mesh.vertices, mesh.faces, color=(red, green, blue), opacity=opaque
-            )
-            return
-        for who, colour, alpha in (("agent", (red, green, blue), opaque), ("ghost", GHOST, 0.3)):
+        colour, opacity = tuple(mesh.colour[:3]), None if mesh.colour[3] >= 1 else float(mesh.colour[3])
+        both = (("agent", colour, opacity), ("ghost", GHOST, 0.3))
+        for who, shown, alpha in both if mesh.body else (("fixed", colour, opacity),):
             self._scene.add_mesh_simple(
                 f"/world/{who}/{mesh.body}/{i}",
                 mesh.vertices,
                 mesh.faces,
-                color=colour,
+                color=shown,
                 opacity=alpha,
-                cast_shadow=who == "agent",
+                cast_shadow=who != "ghost",
             )
 
     def _show_wind(self, wind: np.ndarray) -> None:
@@ -217,33 +202,28 @@ class MujocoScene:
                 "/wind", ends[None], WIND, shaft_radius=thick, head_radius=2.5 * thick, head_length=5 * thick
             )
 
-    def begin(self, agent: np.ndarray, ghost: np.ndarray) -> None:
-        """Both stand at their start."""
-        self._after = self._before = [self._poses(agent), self._poses(ghost)]
-        self._middle[:2] = self._after[0][self._bodies[0], :2]
-        for path, poses in zip(self._paths, self._after, strict=True):
-            path.begin(self._place(poses))
-
-    def step(self, agent: np.ndarray, ghost: np.ndarray) -> None:
-        """Both have moved."""
-        self._before, self._after = self._after, [self._poses(agent), self._poses(ghost)]
-        for path, poses in zip(self._paths, self._after, strict=True):
-            path.add(self._place(poses))
+    def step(self, agent: np.ndarray, ghost: np.ndarray, first: bool) -> None:
+        """Both have moved, or stand at their start."""
+        after = [self._poses(agent), self._poses(ghost)]
+        self._before, self._after = after if first else self._after, after
+        if first:
+            self._middle[:2] = after[0][self._bodies[0], :2]
+        for path, poses in zip(self._paths, after, strict=True):
+            path.add(self._place(poses), first)
 
     def _place(self, poses: np.ndarray) -> np.ndarray:
         return np.array([*poses[self._bodies[0], :2], 0.01 * self.size])
 
     def draw(self, share: float) -> None:
         """Moves bodies, and the world under the camera once the agent is away from its middle."""
+        places = []
         for frames, label, before, after in zip(self._frames, self._labels, self._before, self._after, strict=True):
             poses = shapes.between(before, after, share)
             for frame, body in zip(frames, self._bodies, strict=True):
                 frame.position, frame.wxyz = poses[body, :3], poses[body, 3:]
             label.position = poses[self._bodies[0], :3] + np.array([0.0, 0.0, 0.45 * self.size])
-        agent, ghost = (
-            (1 - share) * before[self._bodies[0], :2] + share * after[self._bodies[0], :2]
-            for before, after in zip(self._before, self._after, strict=True)
-        )
+            places.append(poses[self._bodies[0], :2])
+        agent, ghost = places
         apart = (ghost - agent) / 2
         apart *= min(1.0, self.size / max(float(np.linalg.norm(apart)), 1e-9))
         self._follow(agent + apart)
@@ -264,7 +244,7 @@ class PlaneScene:
 
     def __init__(self, scene: viser.SceneApi, family: DrawnFamily) -> None:
         self._scene, self._family = scene, family
-        self._picture, self._centre, self._size = self._paint(family.test(0).contexts[0])
+        _, self._centre, self._size = self._paint(family.test(0).contexts[0])
         width, height = self._size
         x, y = self._centre
         self.look = Look((x, y - 0.15 * height, max(width, height)), (x, y, 0.0), width)
@@ -289,20 +269,15 @@ class PlaneScene:
 
     def set_context(self, context: np.ndarray) -> None:
         """Draws the plane anew."""
-        self._picture, self._centre, self._size = self._paint(context)
-        self._scene.add_image("/plane", self._picture, *self._size, wxyz=LYING, position=(*self._centre, 0.0))
+        picture, self._centre, self._size = self._paint(context)
+        self._scene.add_image("/plane", picture, *self._size, wxyz=LYING, position=(*self._centre, 0.0))
 
-    def begin(self, agent: np.ndarray, ghost: np.ndarray) -> None:
-        """Both are at their start."""
-        self._after = self._before = [self._place(agent), self._place(ghost)]
-        for path, place in zip(self._paths, self._after, strict=True):
-            path.begin(place)
-
-    def step(self, agent: np.ndarray, ghost: np.ndarray) -> None:
-        """Both have moved."""
-        self._before, self._after = self._after, [self._place(agent), self._place(ghost)]
-        for path, place in zip(self._paths, self._after, strict=True):
-            path.add(place)
+    def step(self, agent: np.ndarray, ghost: np.ndarray, first: bool) -> None:
+        """Both have moved, or are at their start."""
+        after = [self._place(agent), self._place(ghost)]
+        self._before, self._after = after if first else self._after, after
+        for path, place in zip(self._paths, after, strict=True):
+            path.add(place, first)
 
     def _place(self, observation: np.ndarray) -> np.ndarray:
         return np.array([*observation[:2], 0.012 * self._size[0]])
@@ -326,12 +301,9 @@ class PictureScene:
     def set_context(self, context: np.ndarray) -> None:
         """The pictures show it, if anything does."""
 
-    def begin(self, agent: np.ndarray | str, ghost: np.ndarray | str) -> None:
-        """The first pictures."""
-        self.step(agent, ghost)
-
-    def step(self, agent: np.ndarray | str, ghost: np.ndarray | str) -> None:
-        """The next ones."""
+    def step(self, agent: np.ndarray | str, ghost: np.ndarray | str, first: bool) -> None:
+        """The next pictures."""
+        del first
         for i, shown in enumerate((agent, ghost)):
             frame, place = self._frames[i], (i - 0.5, 0.0, 0.0)
             if isinstance(shown, str) or shown.ndim != 3:

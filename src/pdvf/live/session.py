@@ -5,7 +5,7 @@ Nothing is drawn here, and no page is needed: `pdvf.live.page` shows a `LiveSess
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -197,17 +197,14 @@ class Player:
     simulation: Simulation
     objective: Any
     horizon: int
-    observation: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    action: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    worths: list[float] = field(default_factory=list)
-    over: bool = True
 
     def begin(self, context: np.ndarray, seed: int) -> None:
         """Starts an episode."""
         self.observation = self.simulation.reset(context, seed)
         self.adapter.reset(self.observation)
         self.action = np.zeros(self.adapter.action_size, np.float32)
-        self._score, self.worths, self.over = self.objective.start(1), [0.0], False
+        self._score, self.over = self.objective.start(1), False
+        self.worths = [0.0]
 
     def step(self, context: np.ndarray) -> None:
         """One step, unless the episode is over."""
@@ -330,13 +327,11 @@ def measure_truth(family: Family, file: Path, context: np.ndarray) -> np.ndarray
     belief = isinstance(adapter, BeliefAdapter)
     steps = min(REFERENCE_STEPS, family.horizon) if belief else adapter.probe_steps + 1
     found = []
+    player = Player(adapter, simulation, objective_of(family), steps)
     for seed in range(1 if belief else REFERENCE_EPISODES):
-        observation, over = simulation.reset(context, seed), False
-        adapter.reset(observation)
-        for _ in range(steps):
-            if over:
-                break
-            observation, _, over = simulation.step(context, adapter.act(observation))
+        player.begin(context, seed)
+        while not player.over:
+            player.step(context)
         if (made := estimate(adapter)) is not None:
             found.append(made.mean)
     simulation.close()

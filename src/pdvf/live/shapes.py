@@ -71,9 +71,9 @@ class Poses:
 
 def between(first: np.ndarray, second: np.ndarray, share: float) -> np.ndarray:
     """Poses [n, 7] on the way from the first (share 0) to the second (share 1)."""
-    sign = np.where(np.sum(first[:, 3:] * second[:, 3:], axis=1) < 0, -1.0, 1.0)  # q and -q are one rotation
-    scale = np.concatenate([np.ones((len(sign), 3)), np.tile(sign[:, None], 4)], axis=1)
-    mixed = (1 - share) * first + share * scale * second
+    sign = np.where(np.sum(first[:, 3:] * second[:, 3:], axis=1, keepdims=True) < 0, -1.0, 1.0)
+    second = np.concatenate([second[:, :3], sign * second[:, 3:]], axis=1)  # q and -q are one rotation
+    mixed = (1 - share) * first + share * second
     mixed[:, 3:] /= np.linalg.norm(mixed[:, 3:], axis=1, keepdims=True)
     return mixed
 

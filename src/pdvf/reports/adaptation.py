@@ -114,8 +114,7 @@ def left_out_r2(
     environments, episodes, _ = codes.shape
     if environments < 3:
         return {}
-    targets, owners = _targets(names, contexts)
-    x, y = _rows(codes), np.repeat(targets, episodes, axis=0)
+    x, y, owners = _rows(names, contexts, codes)
     groups = np.repeat(np.arange(environments), episodes)
     guess = np.asarray(cross_val_predict(_ridge(x, penalty), x, y, groups=groups, cv=LeaveOneGroupOut()))
     return _scores(owners, y, guess.reshape(y.shape))
@@ -123,10 +122,8 @@ def left_out_r2(
 
 def unseen_r2(names: Sequence[str], contexts: np.ndarray, codes: np.ndarray, train: int) -> dict[str, float]:
     """The same, regressed in the first `train` environments and scored in the others."""
-    targets, owners = _targets(names, contexts)
-    y = np.repeat(targets, codes.shape[1], axis=0)
+    x, y, owners = _rows(names, contexts, codes)
     here = train * codes.shape[1]
-    x = _rows(codes)
     guess = np.asarray(_ridge(x[:here], PENALTY).fit(x[:here], y[:here]).predict(x[here:])).reshape(y[here:].shape)
     return _scores(owners, y[here:], guess)
 
@@ -136,14 +133,11 @@ def overall(scores: Mapping[str, float]) -> float:
     return float(np.mean(list(scores.values()))) if scores else float("nan")
 
 
-def _targets(names: Sequence[str], contexts: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """What is regressed [E, f], and the name of the hidden number that each is of."""
+def _rows(names: Sequence[str], contexts: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Codes [E * J, d], what is regressed on them [E * J, f], and the name of the hidden number that each is of."""
     owners = [name for name in names for _ in range(2 if "angle" in name else 1)]
-    return np.asarray(context_features(tuple(names), jnp.asarray(contexts)), np.float64), owners
-
-
-def _rows(codes: np.ndarray) -> np.ndarray:
-    return codes.reshape(-1, codes.shape[-1]).astype(np.float64)
+    targets = np.asarray(context_features(tuple(names), jnp.asarray(contexts)), np.float64)
+    return codes.reshape(-1, codes.shape[-1]).astype(np.float64), np.repeat(targets, codes.shape[1], axis=0), owners
 
 
 def _ridge(x: np.ndarray, penalty: float) -> Any:

@@ -20,18 +20,12 @@ ROW = 8
 """Most environments side by side."""
 
 
-def draw_bar(axes: Axes, place: float, estimate: Estimate, width: float, colour: str) -> None:
-    """One bar and its interval."""
-    axes.bar(place, estimate.value, width, color=colour, zorder=2)
-    axes.vlines(place, estimate.low, estimate.high, color=INK, linewidth=1.4, zorder=5)
-
-
 def by_environment(run: Run, split: str) -> Figure | None:
     """Bars of each method in each environment and of its mean, with 95 % intervals, in rows of environments.
 
     The paper's bars, which have been digitised for the test environments alone, are outlines.
     """
-    groups = sorted(run.select(split, "honest"), key=lambda group: -group.summary.mean.value)
+    groups = run.best_first(split, "honest")
     if not groups:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
@@ -75,7 +69,9 @@ def _row(
         for place, number in enumerate(row):
             x = place - 0.43 + (i + 0.5) * width
             if number in known:
-                draw_bar(axes, x, known[number], 0.72 * width, look(group.method).colour)
+                value, low, high = known[number]
+                axes.bar(x, value, 0.72 * width, color=look(group.method).colour, zorder=2)
+                axes.vlines(x, low, high, color=INK, linewidth=1.4, zorder=5)
             if number in bars:
                 bar, side = bars[number], x + 0.27 * width
                 axes.bar(x, bar.mean, 0.88 * width, facecolor="none", edgecolor=INK, linewidth=0.8, zorder=4)

@@ -25,7 +25,7 @@ from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import AXES
 from pdvf.reports import adaptation, paper
 from pdvf.reports.embedded import Embedded, embed
-from pdvf.reports.statistics import Estimate, Summary, summarise
+from pdvf.reports.statistics import Estimate, Summary, rank_correlation, summarise
 from pdvf.reports.style import look, rank
 
 PHASES = {
@@ -73,7 +73,7 @@ class Run:
         """Numbers [E] of all environments, those for training first."""
         if self.has("environments"):
             return self.evaluation["environments"].astype(int)
-        return np.array([*self._played("train"), *self._played("test")])
+        return np.array([*self.played("train"), *self.played("test")])
 
     @cached_property
     def contexts(self) -> np.ndarray:
@@ -116,16 +116,21 @@ class Run:
     @cached_property
     def is_test(self) -> np.ndarray:
         """Whether each environment [E] is for testing."""
-        train = int(self.evaluation["train_count"]) if self.has("train_count") else len(self._played("train"))
+        train = int(self.evaluation["train_count"]) if self.has("train_count") else len(self.played("train"))
         return np.arange(len(self.numbers)) >= train
 
-    def _played(self, split: str) -> list[int]:
+    def played(self, split: str) -> list[int]:
+        """Numbers of the environments of a split in which any method played."""
         return sorted({number for group in self.select(split) for number in group.environments})
 
     def select(self, split: str, protocol: str | None = None) -> list[Group]:
         """Groups of a split, the honest ones of a method before the others, which only the paper's families have."""
         shown = ("honest", "peek") if self.in_paper else ("honest",)
         return [g for g in self.groups if g.split == split and g.protocol in ((protocol,) if protocol else shown)]
+
+    def best_first(self, split: str, protocol: str | None = None) -> list[Group]:
+        """The same by their mean returns."""
+        return sorted(self.select(split, protocol), key=lambda group: -group.summary.mean.value)
 
     def honest(self, split: str) -> dict[str, Group]:
         """Honest groups of a split by method."""
@@ -151,6 +156,24 @@ class Run:
         bars = paper.test_returns(self.family).get(group.method, {})
         known = [bars[number].mean for number in group.environments if number in bars]
         return float(np.mean(known)) if len(known) == len(group.environments) else None
+
+    @property
+    def rank_correlation(self) -> float | None:
+        """Of what W predicts with what was played; for a run that has both."""
+        return rank_correlation(self.evaluation["value_predicted"], self.evaluation["value_actual"])
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether there is a first adapted episode of every model in each environment."""
+        return self.has("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
+
+    def path(self, seed: int, e: int) -> np.ndarray:
+        """Observations [t + 1, o] of the t steps of that episode, of one model in environment [e]; t may be 0."""
+        valid = self.evaluation["path_valid"][seed, e].astype(bool)
+        before, after = (
+            self.evaluation[f"path_{name}"][seed, e][valid] for name in ("observation", "next_observation")
+        )
+        return np.concatenate([before, after[-1:]])
 
     @cached_property
     def embedded(self) -> Embedded:
@@ -207,14 +230,15 @@ class Run:
         }
         return {text: float(seconds) for text, seconds in found.items() if seconds is not None}
 
-    def differences(self) -> dict[str, dict[str, list[str]]]:
-        """What the artefacts were not all made with: artefacts by version or device, by what it is of."""
+    def differences(self) -> list[str]:
+        """Versions and devices that the artefacts were not all made with, each with its artefacts."""
         found: dict[str, dict[str, list[str]]] = {}
         for artefact, manifest in self.manifests.items():
             made = {name: f"{name} {version}" for name, version in manifest["versions"].items() if version}
             for what, which in (made | {"": device_text(manifest["device"])}).items():
                 found.setdefault(what, {}).setdefault(which, []).append(artefact)
-        return {what: by for what, by in found.items() if len(by) > 1}
+        several = (by.items() for by in found.values() if len(by) > 1)
+        return [", ".join(f"{which} ({', '.join(artefacts)})" for which, artefacts in by) for by in several]
 
 
 def device_text(device: Mapping[str, Any]) -> str:
@@ -288,7 +312,7 @@ def read_returns(store: RunStore) -> tuple[Group, ...]:
     """The groups of returns.csv: test before training, methods in the order of `METHODS`, honest before peek."""
     path = store.folder / "returns.csv"
     if not path.exists():
-        raise _evaluate_first(store, "returns.csv")
+        raise RunError(f"returns.csv is not in {store.folder}: run `pdvf evaluate {store.folder}` first")
     anew = f"delete it and run `pdvf evaluate {store.folder}` again"
     try:
         reader = csv.DictReader(io.StringIO(read_file(path).decode(), newline=""))
@@ -333,7 +357,3 @@ def _cells(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str, str], Cell
             raise ValueError(f"line {line}: environment, seed and episode {at} are there twice")
         cell[at] = value
     return cells
-
-
-def _evaluate_first(store: RunStore, what: str) -> RunError:
-    return RunError(f"{what} is not in {store.folder}: run `pdvf evaluate {store.folder}` first")

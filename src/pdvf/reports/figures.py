@@ -15,7 +15,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from pdvf.families.base import DrawnFamily
 from pdvf.reports import paper
 from pdvf.reports.data import Run
-from pdvf.reports.statistics import rank_correlation
 from pdvf.reports.style import (
     GRID,
     INK,
@@ -122,22 +121,17 @@ def transfer(run: Run) -> Figure | None:
 
 def paths(run: Run) -> Figure | None:
     """The first adapted episode of every model seed in each test environment, in the scene that the family draws."""
-    needed = ("contexts", "returns", "path_observation", "path_next_observation", "path_valid")
-    if not run.has(*needed) or run.evaluation["path_observation"].shape[-1] != 2:
-        return None
     family = run.made
-    if not isinstance(family, DrawnFamily):
+    if not (run.has_paths and isinstance(family, DrawnFamily) and run.evaluation["path_observation"].shape[-1] == 2):
         return None
     test = np.flatnonzero(run.is_test)
     figure, panels = _panels(len(test), 5, 2.75, 3.3)
     for axes, e in zip(panels, test.tolist(), strict=True):
         family.draw_scene(axes, run.contexts[e])
         for seed in range(run.evaluation["path_valid"].shape[0]):
-            valid = run.evaluation["path_valid"][seed, e].astype(bool)
-            if not valid.any():
+            path = run.path(seed, e)
+            if not len(path):
                 continue
-            path = run.evaluation["path_observation"][seed, e][valid]
-            path = np.concatenate([path, run.evaluation["path_next_observation"][seed, e][valid][-1:]])
             probe = family.probe_steps
             axes.plot(*path[probe:].T, color=TRAIN, linewidth=1.7, alpha=0.85, zorder=4)
             axes.plot(*path[: probe + 1].T, color=TEST, linewidth=2.2, alpha=0.9, zorder=5)
@@ -168,14 +162,12 @@ def learning_curves(run: Run) -> Figure | None:
     figure = make_figure(11, 4.8)
     axes = figure.add_subplot()
     unit, name = (1e6, "million") if steps[-1] >= 1e6 else (1e3, "thousand")
-    for chosen, colour in ((~is_test, TRAIN), (is_test, TEST)):
-        for curve in smooth[chosen]:
-            axes.plot(steps / unit, curve, color=colour, linewidth=0.9, alpha=0.28)
     for chosen, colour, which in ((~is_test, TRAIN, "training"), (is_test, TEST, "test")):
         if not chosen.any():
             continue
-        label = f"mean of {int(chosen.sum())} {which} environments"
-        axes.plot(steps / unit, _nanmean(smooth[chosen], axis=0), color=colour, linewidth=2.8, label=label)
+        axes.plot(steps / unit, smooth[chosen].T, color=colour, linewidth=0.9, alpha=0.28)
+        label, mean = f"mean of {int(chosen.sum())} {which} environments", _nanmean(smooth[chosen], axis=0)
+        axes.plot(steps / unit, mean, color=colour, linewidth=2.8, label=label, zorder=3)
     tidy(axes, "", f"environment steps of each policy ({name})", "episode return")
     axes.set_xlim(0, steps[-1] / unit)
     legend(figure)
@@ -234,9 +226,8 @@ def values(run: Run) -> Figure | None:
     bar = colour_bar(figure, hexagons, axes, "policies' embeddings, training environments, per cell")
     bar.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     bar.yaxis.set_minor_locator(NullLocator())
-    correlation = rank_correlation(predicted, actual)
-    if correlation is not None:
-        text = f"rank correlation {correlation:.2f}"
+    if run.rank_correlation is not None:
+        text = f"rank correlation {run.rank_correlation:.2f}"
         axes.text(0.97, 0.04, text, transform=axes.transAxes, ha="right", fontsize=NORMAL, color=INK)
     return figure
 

@@ -7,9 +7,6 @@ the paths of a `DrawnFamily` are drawn into its scene.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -18,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
 from pdvf.config import from_dict
 from pdvf.engines import make_engine
+from pdvf.engines.film_file import FilmFile
 from pdvf.engines.mujoco_c import BitState
 from pdvf.engines.rendering import paint_all
 from pdvf.engines.rollout import play
@@ -40,8 +37,8 @@ STRIP, FILM = 6, 48
 """Frames of a strip and of a film."""
 SIZE = (320, 240)
 """Of a frame."""
-MILLISECONDS = 80
-"""Of one frame of a film."""
+RATE = 12.5
+"""Frames of a film in a second."""
 SHOWN_SECONDS, SHOWN_STEPS = 8.0, 200
 """Of the agent's time in a film: its first, which hold the probing and the change of policy."""
 LABEL = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
@@ -75,8 +72,8 @@ def film_episodes(store: RunStore, run: Run) -> list[FilmedEpisode]:
     """
     if isinstance(run.made, DrawnFamily):
         return _drawn(run, run.made)
-    ranked = sorted(run.honest("test").values(), key=lambda group: -group.summary.mean.value)
-    method = next((g.method for g in ranked if g.method in OURS and store.has(agent_artefact(g.method))), None)
+    ranked = [group.method for group in run.best_first("test", "honest") if group.method in OURS]
+    method = next((name for name in ranked if store.has(agent_artefact(name))), None)
     if method is None or not _makes_pictures(run.made):
         return []
     problem, family = Problem(from_dict(dict(run.config))), cast(Any, run.made)
@@ -149,15 +146,11 @@ def _shown(length: int, control_step: float) -> tuple[tuple[int, ...], int]:
 
 def _drawn(run: Run, family: DrawnFamily) -> list[FilmedEpisode]:
     """Episodes of the first model of PD-VF, drawn into the family's scene as they go."""
-    if not run.has("contexts", "returns", "path_observation", "path_next_observation", "path_valid"):
-        return []
-    return [_drawn_one(run, family, e) for e in np.flatnonzero(run.is_test).tolist()]
+    return [_drawn_one(run, family, e) for e in np.flatnonzero(run.is_test).tolist()] if run.has_paths else []
 
 
 def _drawn_one(run: Run, family: DrawnFamily, e: int) -> FilmedEpisode:
-    valid = run.evaluation["path_valid"][0, e].astype(bool)
-    path = run.evaluation["path_observation"][0, e][valid]
-    path = np.concatenate([path, run.evaluation["path_next_observation"][0, e][valid][-1:]])
+    path = run.path(0, e)
     figure = Figure(figsize=(3.2, 3.2), dpi=100, facecolor="white")
     canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0.06, 0.06, 0.88, 0.88))  # for what lies on the border
     family.draw_scene(axes, run.contexts[e])
@@ -206,26 +199,10 @@ def strips(run: Run) -> Figure | None:
 
 def films(filmed: Sequence[FilmedEpisode]) -> list[Film]:
     """The beginning of these episodes as moving pictures."""
-    kind, make = ("mp4", _mp4) if importlib.util.find_spec("av") else ("gif", _gif)
-    return [Film(seen.environment, make(seen.pictures[: seen.filmed]), kind) for seen in filmed]
-
-
-def _mp4(pictures: np.ndarray) -> bytes:
-    """A film in H.264, which every browser plays; its sides have to be even."""
-    av = importlib.import_module("av")
-    pictures = pictures[:, : pictures.shape[1] // 2 * 2, : pictures.shape[2] // 2 * 2]
-    buffer = io.BytesIO()
-    with av.open(buffer, "w", format="mp4") as file:
-        stream = file.add_stream("libx264", rate=round(1000 / MILLISECONDS), options={"crf": "23", "threads": "1"})
-        stream.height, stream.width, stream.pix_fmt = pictures.shape[1], pictures.shape[2], "yuv420p"
-        for picture in pictures:
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
-        file.mux(stream.encode())
-    return buffer.getvalue()
-
-
-def _gif(pictures: np.ndarray) -> bytes:
-    frames = [Image.fromarray(picture).quantize(64) for picture in pictures]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0)
-    return buffer.getvalue()
+    made = []
+    for seen in filmed:
+        file = FilmFile(RATE, colours=64, options={"crf": "23", "threads": "1"})
+        for picture in seen.pictures[: seen.filmed]:
+            file.add(picture)
+        made.append(Film(seen.environment, file.finish(), file.kind))
+    return made

@@ -16,12 +16,11 @@ from pdvf.experiment.files import flatten
 from pdvf.methods import METHODS
 from pdvf.reports import paper, tables
 from pdvf.reports.data import Run, device_text
-from pdvf.reports.embedded import MOST
 from pdvf.reports.figures import environment_colours
 from pdvf.reports.films import SHOWN_SECONDS, Film
-from pdvf.reports.statistics import RESAMPLES, difference, rank_correlation
+from pdvf.reports.statistics import RESAMPLES
 from pdvf.reports.style import DPI, SMALL, look
-from pdvf.reports.tables import OURS, Table, paired
+from pdvf.reports.tables import OURS, Table
 
 PIXELS_PER_INCH = 90
 """Size of figures on the page, one for all, so that their letters are alike."""
@@ -50,31 +49,6 @@ class Shown(NamedTuple):
         return math.ceil(self.width * SMALLEST_LETTERS / (SMALL * PIXELS_PER_INCH / 72))
 
 
-class Point(NamedTuple):
-    """A trajectory in a panel of embeddings."""
-
-    x: float
-    y: float
-    environment: int
-    policy: int
-    words: str
-
-
-class Panel(NamedTuple):
-    """Embeddings in a plane; a point says what it is when a pointer is on it."""
-
-    title: str
-    points: Sequence[Point]
-
-
-class Key(NamedTuple):
-    """An environment among the colours of embeddings."""
-
-    number: int
-    colour: str
-    test: bool
-
-
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("pdvf.reports"),
     autoescape=True,
@@ -82,6 +56,7 @@ TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
 )
+TEMPLATES.globals["shown_seconds"] = SHOWN_SECONDS
 TEMPLATES.filters["base64"] = lambda data: base64.b64encode(data).decode()
 
 
@@ -94,7 +69,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         adapts=adapts(run),
         adaptation=[f"{each.sentence(_name(each.method))}." for each in run.adaptation],
         bars=tables.bars(run),
-        panels=_panels(run) if any(each.name == "embeddings" for each in shown) else [],
+        panels=_panels(run) if any(each.name == "embeddings" for each in shown) else {},
         keys=_keys(run),
         panel=PANEL,
         headline=tables.headline(run),
@@ -107,10 +82,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         shown=shown,
         absent=absent,
         films=moving,
-        differences=[
-            ", ".join(f"{which} ({', '.join(artefacts)})" for which, artefacts in by.items())
-            for by in run.differences().values()
-        ],
+        differences=run.differences(),
         facts=_facts(run),
         times=_times(run),
         options=[(name, _plain(value)) for name, value in flatten(run.config).items()],
@@ -123,26 +95,22 @@ def _title(run: Run) -> str:
     return f"{ours}{run.title.replace('_', '-').capitalize()}"
 
 
-def _panels(run: Run) -> list[Panel]:
-    """Embeddings of dynamics and of policies, with what there is to know of each point."""
-    found, made = run.embedded, []
+def _panels(run: Run) -> dict[str, list[tuple[list[float], int, int, float | None]]]:
+    """Embeddings by title: place, environment and policy of each point, and the return there if it is known."""
+    found, made = run.embedded, {}
+    returned = [None] * len(found.policy) if found.returned is None else found.returned.tolist()
     for name, title in (("z_d", "dynamics embeddings z_d"), ("z_pi", "policy embeddings z_π")):
         flat = found.planes[name] - found.planes[name].min(axis=0)
-        places = np.round(12 + (PANEL - 24) * flat / (flat.max(axis=0) + 1e-9), 1)
-        returned = [""] * len(places) if found.returned is None else [run.number(x) for x in found.returned]
-        points = [
-            Point(x, y, e, p, f"environment {e}, policy of {p}{f', return {r}' if r else ''}")
-            for (x, y), e, p, r in zip(
-                places.tolist(), found.environment.tolist(), found.policy.tolist(), returned, strict=True
-            )
-        ]
-        made.append(Panel(title, points))
+        places = np.round(12 + (PANEL - 24) * flat / (flat.max(axis=0) + 1e-9), 1).tolist()
+        known = zip(places, found.environment.tolist(), found.policy.tolist(), returned, strict=True)
+        made[title] = list(known)
     return made
 
 
-def _keys(run: Run) -> list[Key]:
-    test = dict(zip(run.numbers.tolist(), run.is_test.tolist(), strict=True))
-    return [Key(n, to_hex(colour), test[n]) for n, colour in environment_colours(run).items()]
+def _keys(run: Run) -> list[tuple[int, str, bool]]:
+    """Number and colour of each environment among the embeddings, and whether it is for testing."""
+    colours = environment_colours(run).items()
+    return [(n, to_hex(colour), test) for (n, colour), test in zip(colours, run.is_test.tolist(), strict=True)]
 
 
 def status_page(line: str, clock: str, table: Table) -> str:
@@ -172,7 +140,7 @@ def verdict(run: Run) -> str:
         interval = run.interval(mean) or _why_no_interval(groups[name].returns)
         return f"{run.number(mean.value)} {interval}"
 
-    ranked = sorted(groups, key=lambda name: -groups[name].summary.mean.value)
+    ranked = [group.method for group in run.best_first("test", "honest")]
     ours = next((name for name in ranked if name in OURS), None)
     rivals = [name for name in ranked if name not in OURS and not (name in METHODS and METHODS[name].privileged)]
     if ours is None:
@@ -181,23 +149,21 @@ def verdict(run: Run) -> str:
     if not rivals:
         return f"{begin}; no baseline was run beside it."
     best = rivals[0]
-    mine, its = groups[ours].returns, groups[best].returns
     if groups[ours].environments != groups[best].environments:
         return f"{begin}; the best baseline that was run, {_name(best)}, played in others."
-    gap = difference(mine, its, paired(ours, best) and mine.shape == its.shape)
+    gap, its = tables.gap(groups[ours], groups[best]), groups[best].returns.mean()
     if gap.low <= 0 <= gap.high:
         return f"{begin}, no clear difference from the best baseline that was run: {_name(best)} returns {text(best)}."
     if gap.value < 0:
         return f"{_name(best)} does better: it returns {text(best)} in unseen environments, {_name(ours)} {text(ours)}."
-    percent = 100 * gap.value / its.mean() if its.mean() > 0 else np.inf
+    percent = 100 * gap.value / its if its > 0 else np.inf
     more = f"{percent:.1f} %" if percent < 1000 else run.number(gap.value)
     return f"{begin}, {more} more than the best baseline that was run, {_name(best)}: {text(best)}."
 
 
 def adapts(run: Run) -> str:
     """Whether the better of our methods adapts, where it was measured."""
-    groups = run.honest("test")
-    ours = max((name for name in groups if name in OURS), key=lambda name: groups[name].summary.mean.value, default="")
+    ours = next((group.method for group in run.best_first("test", "honest") if group.method in OURS), "")
     found = next((each for each in run.adaptation if each.method == ours), None)
     return "" if found is None else "Adapts: yes." if found.adapts else "Adapts: no, selection only."
 
@@ -219,15 +185,8 @@ def caption(name: str, run: Run) -> str:
 
 def _numbers(name: str, run: Run) -> dict[str, Any]:
     """What the caption of a figure says in numbers."""
-    found = run.evaluation
-    if name == "embeddings":
-        return {"points": min(len(found["tsne_z_d"]), MOST)}
-    if name == "strips":
-        return {"seconds": f"{SHOWN_SECONDS:g}"}
-    if name == "values":
-        return {"correlation": rank_correlation(found["value_predicted"], found["value_actual"])}
     if name == "transfer":
-        table, theirs = found["transfer"].mean(axis=1), paper.transfer(run.family)
+        table, theirs = run.evaluation["transfer"].mean(axis=1), paper.transfer(run.family)
         own = np.eye(len(table), dtype=bool)
         zeros = theirs is not None and bool(np.any(np.all(theirs == 0, axis=1)))
         return {"own": table[own].mean(), "rest": table[~own].mean() if len(table) > 1 else None, "zeros": zeros}

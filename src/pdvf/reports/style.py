@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pdvf.methods import METHODS, Look
@@ -52,7 +51,6 @@ def circle_colours(count: int) -> np.ndarray:
 def make_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.09, h_pad=0.09)  # pyright: ignore
     return figure
 

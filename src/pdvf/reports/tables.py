@@ -67,25 +67,20 @@ def paired(one: str, other: str) -> bool:
     return first == second
 
 
+def gap(one: Group, other: Group) -> Estimate:
+    """How far the mean return of one method is above another's; the same seeds of both are drawn if they are paired."""
+    same = paired(one.method, other.method) and one.returns.shape == other.returns.shape
+    return difference(one.returns, other.returns, same)
+
+
 def lines(run: Run, split: str = "test") -> list[Line]:
     """Every method that played in a split."""
-    ours = {name: group for name, group in run.honest(split).items() if name in OURS}
+    ours = [group for name, group in run.honest(split).items() if name in OURS]
     made = []
     for group in run.select(split):
-        rivals = {
-            name: mine.returns
-            for name, mine in ours.items()
-            if name != group.method and mine.environments == group.environments
-        }
-        apart = {
-            name: difference(
-                returns,
-                group.returns,
-                paired(name, group.method) and returns.shape == group.returns.shape,
-            )
-            for name, returns in rivals.items()
-        }
-        chance = {name: probability_of_improvement(returns, group.returns) for name, returns in rivals.items()}
+        rivals = [mine for mine in ours if mine.method != group.method and mine.environments == group.environments]
+        apart = {mine.method: gap(mine, group) for mine in rivals}
+        chance = {mine.method: probability_of_improvement(mine.returns, group.returns) for mine in rivals}
         made.append(Line(group, run.paper_mean(group) if split == "test" else None, apart, chance))
     return made
 
@@ -135,7 +130,7 @@ class Bar(NamedTuple):
 
 def bars(run: Run) -> list[Bar]:
     """Mean test return of every method, the best first, drawn from 0."""
-    groups = sorted(run.select("test", "honest"), key=lambda group: -group.summary.mean.value)
+    groups = run.best_first("test", "honest")
     means = [group.summary.mean for group in groups]
     ends = [0.0, *(x for mean in means for x in (mean.value, *(() if np.isnan(mean.low) else (mean.low, mean.high))))]
     least, size = min(ends), (max(ends) - min(ends)) or 1.0
@@ -158,49 +153,51 @@ def bars(run: Run) -> list[Bar]:
 
 def headline(run: Run) -> Table:
     """Every method in all test environments together, the best first."""
-    found = sorted(lines(run), key=lambda line: -line.group.summary.mean.value)
-    rows = [
-        [
-            label(run, line.group),
-            run.number(line.group.summary.mean.value),
-            run.interval(line.group.summary.mean),
-            _steps(line.group, run.steps),
-            "" if line.paper is None else run.number(line.paper),
-            *(_cell(run, line.apart[name]) if name in line.apart else "" for name in OURS),
-        ]
-        for line in found
-    ]
-    minus = [f"{run.label(name)} minus it" for name in OURS]
-    head = ["Method", "Mean return", "95 % interval", "Environment steps", "Paper’s mean", *minus]
-    places = [i for i, line in enumerate(found) if (line.group.method, line.group.protocol) == ("pd-vf", "honest")]
-    colours = [look(line.group.method).colour for line in found]
-    return Table(head, rows, colours, *places[:1]).without_empty_columns()
+    found = _best_first(run)
+    means = [line.group.summary.mean for line in found]
+    minus = {name: [_cell(run, line.apart[name]) if name in line.apart else "" for line in found] for name in OURS}
+    columns = {
+        "Mean return": [run.number(mean.value) for mean in means],
+        "95 % interval": [run.interval(mean) for mean in means],
+        "Environment steps": [_steps(line.group, run.steps) for line in found],
+        "Paper’s mean": ["" if line.paper is None else run.number(line.paper) for line in found],
+        **{f"{run.label(name)} minus it": cells for name, cells in minus.items()},
+    }
+    is_ours = [(line.group.method, line.group.protocol) == ("pd-vf", "honest") for line in found]
+    return _of_methods(run, found, columns, is_ours.index(True) if any(is_ours) else None)
 
 
 def more(run: Run) -> Table:
     """What else there is to say of each method."""
-    found = sorted(lines(run), key=lambda line: -line.group.summary.mean.value)
-    rows = [
-        [
-            label(run, line.group),
-            _cell(run, line.group.summary.iqm),
-            *(_percent(line.chance[name]) if name in line.chance else "" for name in OURS),
-            "{1} × {2}".format(*line.group.returns.shape),
-        ]
-        for line in found
-    ]
-    better = [f"{run.label(name)} better" for name in OURS]
+    found = _best_first(run)
+    better = {name: [_percent(line.chance[name]) if name in line.chance else "" for line in found] for name in OURS}
+    columns = {
+        "Interquartile mean": [_cell(run, line.group.summary.iqm) for line in found],
+        **{f"{run.label(name)} better": cells for name, cells in better.items()},
+        "Seeds × episodes": ["{1} × {2}".format(*line.group.returns.shape) for line in found],
+    }
+    return _of_methods(run, found, columns)
+
+
+def _best_first(run: Run) -> list[Line]:
+    return sorted(lines(run), key=lambda line: -line.group.summary.mean.value)
+
+
+def _of_methods(run: Run, found: list[Line], columns: Mapping[str, list[str]], lead: int | None = None) -> Table:
+    """The names of methods and these columns, less those that say nothing."""
+    names = [label(run, line.group) for line in found]
     colours = [look(line.group.method).colour for line in found]
-    return Table(["Method", "Interquartile mean", *better, "Seeds × episodes"], rows, colours).without_empty_columns()
+    rows = list(zip(names, *columns.values(), strict=True))
+    return Table(["Method", *columns], rows, colours, lead).without_empty_columns()
 
 
 def environments(run: Run, split: str) -> Table | None:
     """Every method in each environment of a split, the best first, with the paper's returns in small print."""
-    groups = sorted(run.select(split), key=lambda group: -group.summary.mean.value)
+    groups = run.best_first(split)
     if not groups:
         return None
     theirs = paper.test_returns(run.family) if split == "test" else {}
-    numbers = sorted({number for group in groups for number in group.environments})
+    numbers = run.played(split)
     rows = []
     for group in groups:
         row = [label(run, group)]
