@@ -51,7 +51,7 @@ from pdvf.experiment.files import (
 )
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
-from pdvf.experiment.remote import Remote, local_at, remote_at
+from pdvf.experiment.remote import NAME, Remote, local_at, remote_at
 from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
@@ -79,8 +79,6 @@ MANIFEST = {
 """Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
 DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
 INFO = {"seconds": (int, float, type(None)), "history": (list, type(None))}
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""What artefacts and phases may be called: nothing that leaves their folder."""
 
 
 @dataclass(frozen=True)
@@ -297,6 +295,8 @@ class RunStore:
         inputs = dict.fromkeys(manifest["inputs"], (str,))
         for part, fields in {"device": DEVICE, "info": INFO, "versions": packages, "inputs": inputs}.items():
             require_fields(manifest[part], fields, path, ANEW)
+        if not all(isinstance(stage, dict) for stage in manifest["info"].get("history") or ()):
+            raise RunError(f"{path}: the history of artefact {name!r} is no list of metrics: {ANEW}")
         for given in manifest["inputs"]:
             if not NAME.fullmatch(given):
                 raise RunError(f"{path} names the input {given!r}, expected the name of an artefact: {ANEW}")
