@@ -199,7 +199,6 @@ def test_missing_artefact_and_broken_manifest(store):
         ("info", "x"),
         ("info", {"seconds": "long"}),
         ("info", {"history": 3}),
-        ("info", {"history": ["x"]}),
         ("versions", [1]),
         ("versions", {"jax": 3}),
         ("device", 1),

@@ -94,7 +94,8 @@ class RunStore:
     def create(cls, folder: str | Path, config_dict: Mapping[str, Any], command: str) -> RunStore:
         """The run in this folder or at this address, which is new, or was made with the same configuration."""
         folder, remote = _pulled(folder)
-        _require_run_or_empty(folder)
+        if remote is None:  # a working copy is ours, whatever is left in it of a run that was deleted
+            _require_run_or_empty(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).is_file():
@@ -295,8 +296,6 @@ class RunStore:
         inputs = dict.fromkeys(manifest["inputs"], (str,))
         for part, fields in {"device": DEVICE, "info": INFO, "versions": packages, "inputs": inputs}.items():
             require_fields(manifest[part], fields, path, ANEW)
-        if not all(isinstance(stage, dict) for stage in manifest["info"].get("history") or ()):
-            raise RunError(f"{path}: the history of artefact {name!r} is no list of metrics: {ANEW}")
         for given in manifest["inputs"]:
             if not NAME.fullmatch(given):
                 raise RunError(f"{path} names the input {given!r}, expected the name of an artefact: {ANEW}")

@@ -244,6 +244,11 @@ def read_run(store: RunStore, steps: Mapping[str, int] | None = None) -> Run:
     groups = read_returns(store)
     evaluation = read_evaluation(store)
     manifests = {name: store.manifest(name) for name in store.names("") if "-stage-" not in name}
+    for name, manifest in manifests.items():
+        if not all(isinstance(stage, dict) for stage in manifest["info"].get("history") or []):
+            raise RunError(
+                f"the history of artefact {name!r} is no list of metrics: delete the artefact to make it anew"
+            )
     found = adaptation.read(store)
     return Run(store.config, _read_environment(store), groups, evaluation, manifests, steps or {}, found)
 
