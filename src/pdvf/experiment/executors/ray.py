@@ -37,7 +37,7 @@ OBJECTS = 80 * 2**20
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
 """Nothing is reported to anybody, and a machine under load may take longer than half a minute to start Ray."""
 GUARDED = {"RAY_AUTH_MODE": "token"}
-"""Of a cluster that starts here: Ray listens on every address of the machine, and before 2.59 asks nobody for a token."""
+"""Of a cluster that starts here: Ray listens on every address of the machine, and before 2.59 asks for no token."""
 SAME_BITS = ("JAX_", "XLA_")
 """Variables with these beginnings go along to the nodes."""
 
