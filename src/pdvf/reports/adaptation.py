@@ -101,7 +101,7 @@ def read(store: RunStore) -> tuple[Adaptation, ...]:
         require_axes(where, arrays, AXES, tuple(AXES), c=len(names))
         count, environments = int(arrays["train_count"]), len(arrays["contexts"])
         if not 0 < count < environments or not all(array.size for array in arrays.values()):
-            raise RunError(f"{where} has {count} of {environments} environments for training, expected episodes in both")
+            raise RunError(f"{where} has {count} of {environments} environments for training, expected some of both")
         found.append(summarise(artefact.removeprefix(ADAPTATION), names, arrays))
     return tuple(found)
 
