@@ -45,7 +45,7 @@ class PPOOptions:
     hidden: int = 64
     """Width of the two hidden layers of actor and critic."""
     normalise_observations: bool = False
-    """Scale observations by the mean and standard deviation of all that a policy has seen, instead of by their bounds."""
+    """Scale observations by the mean and standard deviation of all that a policy has seen, not by their bounds."""
     normalise_rewards: bool = False
     """Divide rewards by the standard deviation of the discounted returns so far."""
     stagger: Fixed[bool] = False
