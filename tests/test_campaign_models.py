@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pdvf.deploy.model_format import LAYOUTS
 from pdvf.deploy.runtime import Adapter
 
 
@@ -31,6 +32,10 @@ def test_every_attack_is_refused_or_acts(models):
     assert all(found[name]["refused"] for name in models.CLASSES)
     for name in ("numbers", "bits of tensors", "header fields", "several"):
         assert found[f"{name}, re-signed"]["acted"]
+
+
+def test_every_layout_is_attacked(models):
+    assert models.LAYOUTS.keys() == LAYOUTS.keys()
 
 
 def test_a_seed_makes_the_same_attacks(models):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pdvf.config import (
     to_dict,
 )
 from pdvf.config.presets import PRESETS, preset
+from pdvf.engines.gym_envs import MujocoEnv
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.plan import plan
@@ -92,6 +94,21 @@ family = replace(
 )
 """
 """The example's family with fewer and shorter environments."""
+
+
+def test_the_example_steps_and_its_contexts_differ():
+    family = runpy.run_path(str(EXAMPLE))["family"]
+    observations = []
+    for number in family.train(0).numbers[:2]:
+        env = MujocoEnv(family, number)
+        env.reset(seed=0)
+        for _ in range(3):
+            observation, reward, *_ = env.step(np.full(env.action_space.shape, 0.5, np.float32))
+        assert np.isfinite([*observation, reward]).all()
+        observations.append(observation)
+    assert np.abs(observations[0] - observations[1]).max() > 1e-4
+
+
 MADE_UP = ("embed", "fit")
 """Phases that are the same code for all families and take longest to compile: the slow tests run them for each."""
 

@@ -21,7 +21,7 @@ COMMANDS = (
 )
 FAMILY_FIRST = (
     *(["run", "spaceship", "--out"], ["compare", "spaceship", "--out"], ["init", "spaceship", "--out"]),
-    ["check-engine", "swimmer", "--run"],
+    *(["check-engine", "swimmer", "--run"], ["plan", "spaceship", "--like"]),
 )
 
 

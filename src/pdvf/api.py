@@ -31,6 +31,7 @@ from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
 from pdvf.experiment.plan import TABLE, phases_for, plan, problem_of, recipes_for
 from pdvf.experiment.provenance import recorded_cores
+from pdvf.experiment.remote import head_at
 from pdvf.experiment.store import RunStore
 from pdvf.families import loading
 from pdvf.methods import Method, agent_artefact
@@ -72,7 +73,7 @@ def train(
         >>> run = pdvf.train("spaceship", preset="smoke", out="runs/smoke")
         >>> run.evaluate()["pd-vf"]
     """
-    use_all_cores(recorded_cores(Path(out)))
+    use_all_cores(recorded_cores(head_at(out)))
     target = family if isinstance(family, str) else loading.give(family)
     config = with_options(replace(make_preset(target, preset, budget), seed=seed), options or {})
     problem = Problem(config)
@@ -92,7 +93,7 @@ def open_run(folder: str | Path, family: Any = None, on_stage: Listener | Sequen
     Returns:
         The run, with all that is there.
     """
-    use_all_cores(recorded_cores(Path(folder)))
+    use_all_cores(recorded_cores(head_at(folder)))
     named = family if family is None or isinstance(family, str) else loading.give(family)
     return Run(RunStore.open(folder, family=named), on_stage)
 

@@ -135,6 +135,12 @@ def test_list_takes_no_arguments(complaint):
     ("words", "message"),
     [
         ("--ppo.discount 3", "ppo.discount is 3.0, expected above 0 and at most 1"),
+        (
+            "--ppo.entropy-coefficient nan",
+            "ppo.entropy_coefficient is nan, expected a finite number",
+        ),
+        ("--ppo.learning-rate inf", "ppo.learning_rate is inf, expected a finite number"),
+        (f"--value.epochs {2**64}", f"value.epochs is {2**64}, expected a finite number of at most 64 bits"),
         ("--ppo.discount nan", "ppo.discount is nan, expected above 0 and at most 1"),
         ("--ppo.minibatches 3", "ppo.minibatches is 3, expected a divisor of environments * rollout = 1024"),
         ("--ppo.steps 1", "ppo.steps is 1, expected at least environments * rollout * checkpoints = 2048"),

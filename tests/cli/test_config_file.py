@@ -38,6 +38,9 @@ def test_a_part_of_it_in_yaml_and_the_command_line_wins(tmp_path):
     assert found == expected
 
 
+BOMB = ["a0: &a0 [1, 1]", *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(30))]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -47,6 +50,24 @@ def test_a_part_of_it_in_yaml_and_the_command_line_wins(tmp_path):
         ("a.yaml", "[1, 2", "a.yaml cannot be read"),
         ("a.yaml", "!!python/object/apply:os.system [echo]", "a.yaml cannot be read"),
         ("a.yaml", "3: 4", "a.yaml holds dict, expected options by name"),
+        ("a.yaml", "ppo: {3: 4}", "a.yaml holds dict, expected options by name"),
+        ("a.yaml", "ppo: &a {steps: *a}", "a.yaml cannot be read (the reference *a"),
+        ("a.yaml", "\n".join(BOMB), "a.yaml cannot be read (the reference *a0"),
+        ("a.yaml", "seed: 1\nseed: 2", "a.yaml cannot be read (a name that is there twice)"),
+        ("a.json", '{"ppo": {"steps": 1, "steps": 2}}', "a.json cannot be read (steps is there twice"),
+        ("a.yaml", "ppo.steps: 1\nppo: {steps: 2}", "a.yaml: ppo.steps is there twice"),
+        ("a.yaml", "seed: !!int ''", "a.yaml cannot be read"),
+        ("a.yaml", "seed: !!bool perhaps", "a.yaml cannot be read"),
+        ("a.yaml", "seed: !!timestamp then", "a.yaml cannot be read"),
+        ("a.yaml", "? [1, {a: 2}]\n: 3", "a.yaml cannot be read"),
+        ("a.yaml", "seed: 0x" + "f" * 9000, "a.yaml holds a whole number of more than 64 bits"),
+        ("a.yaml", "ppo: {learning_rate: .inf}", "a.yaml holds the number inf, expected finite ones"),
+        ("a.yaml", "ppo: {learning_rate: inf}", "a.yaml: ppo.learning_rate is 'inf', expected a number"),
+        ("a.json", '{"seed": NaN}', "a.json holds the number nan"),
+        ("a.json", "[" * 60_000, "a.json cannot be read"),
+        ("a.json", '{"a": ' * 900 + "1" + "}" * 900, "a.json holds more than 32 levels of nesting"),
+        ("a.yaml", "[" * 1_000, "a.yaml cannot be read"),
+        ("a.yaml", "#" * 70_000, "a.yaml has 70000 bytes, more than 65536"),
         ("a.json", "[]", "a.json holds list, expected options by name"),
         ("a.json", '{"family": "swimmer"}', "a.json is for the family 'swimmer', expected 'spaceship'"),
         ("a.toml", "seed = 1", "expected options by name, in a file that ends in .json or .yaml"),

@@ -184,6 +184,9 @@ def test_a_card_of_before_and_one_from_a_stranger(file, tmp_path):
     assert "\x1b" not in said
     assert "a\\x1b[31mb" in said
     assert "| None | None | [y, None] | None |" in said
+    card["text"] = "<script>![x\\](http://a) | `"
+    said = load(altered(file, tmp_path / "file", put("card", card))).card()
+    assert r"&lt;script&gt;![x\&#93;(http://a) &#124; &#96;." in said  # in Markdown: text, and nothing else
 
 
 def test_a_model_that_is_not_finite_is_not_exported():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -83,6 +84,28 @@ def largest_difference(steps: Transitions, box: Any, reset: Any, act: Any) -> fl
     return worst
 
 
+def acts_as_jax_does_in_numpy(agent: Any, steps: Transitions, family: Any, file: Path) -> None:
+    file.write_bytes(export(agent, family, {}))
+    adapter = Adapter.load(file)
+    assert largest_difference(steps, family.action, adapter.reset, lambda s, r: adapter.act(s)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["ppo-dyn", "nn", "rma"])
+def test_numpy_acts_as_jax_does_for_the_layouts_of_baselines(name, tmp_path):
+    problem = Problem(WHOLE)
+    with relaxed():
+        agent = random_agent(problem, name)
+        steps = episodes(problem, agent)
+    acts_as_jax_does_in_numpy(agent, steps, problem.engine.family, tmp_path / "file")
+
+
+def test_a_model_that_is_not_finite_is_no_graph():
+    pytest.importorskip("onnx")
+    broken: Any = {"weight": jnp.array([1.0, jnp.nan])}
+    with pytest.raises(ConfigError, match="cannot be exported: it has numbers that are not finite"):
+        export_onnx(broken, Problem(WHOLE).engine.family, {})
+
+
 @pytest.mark.parametrize("name", EXPORTED)
 def test_numpy_and_onnx_act_as_jax_does(name, tmp_path):
     problem = Problem(WHOLE)
@@ -94,9 +117,7 @@ def test_numpy_and_onnx_act_as_jax_does(name, tmp_path):
     assert largest_difference(steps, family.action, lambda s: graph.reset(), graph.act) < 1e-5
     assert ("reward" in graph.inputs) == (name in ("rl2", "maml"))
     if name in NUMPY:
-        (tmp_path / "file").write_bytes(export(agent, family, {"method": name}))
-        adapter = Adapter.load(tmp_path / "file")
-        assert largest_difference(steps, family.action, adapter.reset, lambda s, r: adapter.act(s)) < 1e-5
+        acts_as_jax_does_in_numpy(agent, steps, family, tmp_path / "file")
     else:
         with pytest.raises(ConfigError, match=f"{name} has no layout for NumPy .* export it as FILE.onnx"):
             export(agent, family, {"method": name})

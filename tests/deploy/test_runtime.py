@@ -397,6 +397,9 @@ def test_a_sensor_that_drops_out_holds_the_last_action(slow_file):
     np.testing.assert_array_equal(runtime.act([np.nan, np.nan]), action)
     runtime.reset([2.0, 0.5])
     np.testing.assert_array_equal(runtime.act([np.nan, 0.5]), [0.0, 0.0])
+    runtime.act([2.0, 0.5])
+    runtime.took([1e30, -1e30])
+    np.testing.assert_array_equal(runtime.act([np.nan, 0.5]), runtime.bounds[1] * [1, -1])  # never outside of them
 
 
 @pytest.mark.parametrize("hold", [False, True])

@@ -54,6 +54,8 @@ def test_it_acts_as_the_adapter_does_and_says_what_it_infers(env, file):
         np.testing.assert_array_equal(info["adaptation"]["mean"], adapter.mean)
     assert info["adaptation"]["out_of_distribution"] == adapter.novelty > 0
     assert np.abs(info["adaptation"]["mean"]).max() > 0
+    info["adaptation"]["mean"][:] = np.nan  # it is the caller's
+    assert np.isfinite(env.adapter.inferred["mean"]).all()
     assert np.isnan(env.reset()[1]["adaptation"]["out_of_distribution"])
 
 

@@ -163,6 +163,9 @@ def test_the_report_says_it(tmp_path):
     store.save("adaptation-pd-vf", made_up() | {"own": np.ones((1, 14, EPISODES), np.float32)})
     with pytest.raises(RunError, match=r"array 'swapped' is float32\[1, 15, 8\], expected float32\[1, 14, 8\]"):
         read_run(store)
+    store.save("adaptation-pd-vf", made_up() | {"train_count": np.zeros_like(made_up()["train_count"])})
+    with pytest.raises(RunError, match=r"has 0 of \d+ environments for training, expected some"):
+        read_run(store)
 
 
 class Still(Force):

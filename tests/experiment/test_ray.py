@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from dataclasses import replace
@@ -66,6 +67,19 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"needs Ray, which is not installed: pip install 'pdvf\[ray\]'"):
         EXECUTORS["ray"]([], ignore)
+
+
+def test_a_cluster_that_starts_here_asks_for_a_token(monkeypatch):
+    library, modes = pytest.importorskip("ray"), []
+    monkeypatch.setattr(library, "init", lambda *given, **named: modes.append(os.environ.get("RAY_AUTH_MODE")))
+    monkeypatch.setattr(library, "shutdown", lambda: None)
+    for given, expected in ((None, "token"), ("disabled", "disabled")):
+        with monkeypatch.context() as patch:
+            patch.setenv("RAY_AUTH_MODE", given or "")
+            if given is None:
+                patch.delenv("RAY_AUTH_MODE")
+            with ray._cluster("", 1):
+                assert modes[-1] == expected
 
 
 def test_other_versions_are_named():

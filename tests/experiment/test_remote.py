@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pdvf
 from pdvf.cli.main import main
 from pdvf.config import ConfigError, to_dict
 from pdvf.experiment import remote as remotes
@@ -174,6 +175,7 @@ def test_a_run_of_the_command_line(s3, capsys, tmp_path, monkeypatch):
     assert main(["sweep", "spaceship", "--preset", "smoke", "--out", s3, "--option", "seed", "1"]) == 2
     assert "a sweep needs a folder of this machine" in capsys.readouterr().err
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()
@@ -182,3 +184,84 @@ def test_a_run_of_the_command_line(s3, capsys, tmp_path, monkeypatch):
     said = capsys.readouterr().err
     assert said.startswith("pdvf: cannot reach s3://bucket")
     assert said.count("\n") == 1
+
+
+def put(store: RunStore, name: str, data: bytes) -> None:
+    assert store.remote is not None
+    fsspec.filesystem("memory").pipe_file(f"{store.remote.url}/{name}", data)
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    yield "memory://bucket/run"
+    fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("name", ["artefacts/../../../out", "artefacts-b/out", "artefacts/../out", "artefacts/.out"])
+def test_no_name_in_a_store_leaves_the_folder(memory, tmp_path, name):
+    store = RunStore.create(memory, to_dict(TINY), "pdvf run")
+    for ending in (".json", ".safetensors"):
+        put(store, name + ending, b"{}")
+    assert not RunStore.open(memory).names("")
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"config.json", "environment.json", ".lock"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"host": "a"}',
+        '{"host": "a", "process": "1", "token": "b", "until": 1.0}',
+        '{"host": "a", "process": 1, "token": "b", "until": "1"}',
+    ],
+)
+def test_a_lease_that_is_none_is_told(memory, text):
+    store = RunStore.create(memory, to_dict(TINY), "pdvf run")
+    put(store, LEASE, text.encode())
+    with pytest.raises(RunError, match=r"lease\.json is not a lease of ours"), store.lock():
+        pass
+
+
+def test_a_lease_from_a_machine_whose_clock_is_wrong(memory, monkeypatch):
+    store = RunStore.create(memory, to_dict(TINY), "pdvf run")
+    assert store.remote is not None
+    monkeypatch.setattr(remotes, "LEASED", 0.2)
+    monkeypatch.setattr(remotes.time, "sleep", lambda seconds: None)
+    holder(store.remote, until=time.time() + 1e9)
+    with store.lock():
+        pass
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json"])
+def test_a_kill_before_the_head_is_published_and_a_run_that_was_deleted(memory, monkeypatch, tmp_path, name):
+    publish = Remote.publish_new
+
+    def killed(self: Remote, folder: Path, what: str) -> None:
+        if what == name:
+            raise KeyboardInterrupt
+        publish(self, folder, what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Remote, "publish_new", killed)
+        with pytest.raises(KeyboardInterrupt):
+            RunStore.create(memory, to_dict(TINY), "pdvf run")
+    for deleted in (False, True):
+        if deleted:
+            fsspec.filesystem("memory").rm("/bucket/run", recursive=True)
+        store = RunStore.create(memory, to_dict(TINY), "pdvf run")
+        with store.lock():
+            store.save("policies", {"x": np.zeros(2)})
+        there = {path.rpartition("/")[2] for path in fsspec.filesystem("memory").find("/bucket/run")}
+        assert there == {*remotes.HEAD, "policies.json", "policies.safetensors"}
+
+
+def test_from_python_a_run_keeps_its_number_of_devices(memory, monkeypatch, tmp_path):
+    store = RunStore.create(memory, to_dict(TINY), "pdvf run")
+    begun = json.loads((store.folder / "environment.json").read_text())
+    begun["device"]["count"] = 7
+    put(store, "environment.json", json.dumps(begun).encode())
+    asked = []
+    monkeypatch.setattr("pdvf.api.use_all_cores", asked.append)
+    monkeypatch.setenv("PDVF_CACHE", str(tmp_path / "elsewhere"))
+    pdvf.open_run(memory)
+    assert asked == [7]

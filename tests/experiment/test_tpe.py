@@ -11,6 +11,7 @@ import pytest
 
 import pdvf.core.devices
 from pdvf.cli.main import main
+from pdvf.experiment.tpe import _Trial
 from pdvf.families.builtin.spaceship import Spaceship
 from tiny import TINY, command_line, relaxed
 
@@ -94,3 +95,38 @@ def test_what_cannot_be_searched_is_one_line(words, message, tmp_path, capsys):
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5000,
+        "[]",
+        '{"values": [], "given_up": false}',
+        '{"values": {"1": "x"}, "given_up": false}',
+        '{"values": {"x": 1.0}, "given_up": false}',
+        '{"values": {}, "given_up": 1}',
+    ],
+)
+def test_odd_notes_of_a_trial_are_one_line(text, tmp_path, capsys):
+    notes = tmp_path / "s/trials/001/held_out.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Trial, "__init__", lambda *given: notes.write_text(text) and None)
+        patch.setattr(_Trial, "run", lambda *given: 1.0)
+        assert search(tmp_path / "s", *WORDS, "--trials", "1") == 0
+    assert search(tmp_path / "s", *WORDS, "--trials", "1") == 2
+    error = capsys.readouterr().err
+    assert str(notes) in error
+    assert error.count("\n") == 1
+
+
+def test_trials_are_not_written_through_links(tmp_path, capsys):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/sweep.json.tmp").write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pdvf.experiment.tpe.claim", lambda folder, described: None)
+        (tmp_path / "s/trials").symlink_to(tmp_path / "outside")
+        assert search(tmp_path / "s", *WORDS, "--trials", "1") == 2
+    assert "trials is a symbolic link" in capsys.readouterr().err
+    assert not any((tmp_path / "outside").iterdir())

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
+import sys
+import tracemalloc
 import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,8 +20,9 @@ from PIL import Image
 from pdvf.cli.main import main
 from pdvf.core.validation import ConfigError
 from pdvf.engines import film_file
-from pdvf.live import charts
-from pdvf.live.gate import COOKIE, Gate
+from pdvf.experiment.events import Follower
+from pdvf.live import charts, watch
+from pdvf.live.gate import COOKIE, Gate, inner_host, is_loopback
 from pdvf.live.watch import RunPage
 
 # The door
@@ -81,12 +85,35 @@ def test_elsewhere_a_token_is_asked_for_and_kept_in_a_cookie(inner):
     gate.close()
 
 
-@pytest.mark.parametrize("head", [b"", b"nonsense", b"GET / HTTP/1.1 more words", b"\xff\xfe / x", b"GET /"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"nonsense",
+        b"GET / HTTP/1.1 more words",
+        b"\xff\xfe / x",
+        b"GET /",
+        b"GET //[ HTTP/1.1",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://[",
+    ],
+)
 def test_what_is_no_request_is_answered(inner, head):
     gate = Gate("127.0.0.1", 0, inner)
     verdict = gate.answer_to(head + b"\r\n\r\n")
     assert not verdict.through
     assert verdict.answer.startswith(b"HTTP/1.1 4")
+    gate.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is only 127.0.0.1")
+def test_what_is_behind_the_door_is_not_where_a_website_looks(tmp_path):
+    hosts = {inner_host() for _ in range(5)}
+    assert len(hosts) == 5
+    assert all(is_loopback(host) for host in hosts)
+    gate = watch.serve(tmp_path, "127.0.0.1", 0)
+    assert "nothing has happened yet" in ask(gate.url)[1]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", gate._inner[1]), 1.0)
     gate.close()
 
 
@@ -206,6 +233,29 @@ def test_a_strangers_events_are_words_and_numbers_and_no_more(tmp_path):
     assert nasty not in page
     assert "&lt;script&gt;" in page
     assert "<polyline" not in page
+
+
+def test_a_file_of_events_that_goes_on_for_ever(tmp_path, monkeypatch):
+    file = tmp_path / "events.jsonl"
+    file.write_text("x\r" * 5 + "\n" + event("train", "start", 0, 3))
+    watched = RunPage(tmp_path)
+    assert [len(watched.read()) for _ in range(3)] == [1, 1, 1]  # each once
+    with file.open("a") as opened:
+        opened.truncate(2**33)  # a hole of eight gigabytes without an end of line
+    follower = Follower(tmp_path, whole=True)
+    tracemalloc.start()
+    assert [found.task for _ in range(2) for found in follower.new()] == ["train"]
+    assert tracemalloc.get_traced_memory()[1] < 5 * 2**24
+    tracemalloc.stop()
+    monkeypatch.setattr(watch, "MOST_EVENTS", 40)
+    monkeypatch.setattr(watch, "MOST_TASKS", 5)
+    lines = [event(f"t{i % 20}", "stage", 1, 3, error="e" * 9000, metrics={"m" * i: 1.0}) for i in range(200)]
+    file.write_text("".join(lines) + event("n" * 9000, "start"))
+    kept = RunPage(tmp_path).read()
+    assert len(kept) == 40
+    assert {each.task for each in kept} == {f"t{i}" for i in range(5)}
+    assert not any(each.metrics for each in kept)
+    assert max(len(each.error) for each in kept) == watch.MOST_LETTERS
 
 
 def test_a_folder_that_is_not_there(tmp_path, capsys):

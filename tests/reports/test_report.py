@@ -17,6 +17,7 @@ import safetensors.numpy
 
 from fake_run import LEVEL, make_run
 from pdvf import __version__
+from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
@@ -520,6 +521,13 @@ def test_an_odd_history(store, history):
     edit(store.folder / "artefacts" / "policies.json", lambda data: data["info"].update(history=history))
     with pytest.raises(RunError, match="history of artefact 'policies'"):
         read_run(store).curves()
+
+
+@pytest.mark.parametrize("history", [["x"], [3], [{"steps": "x"}], [{"steps": 1e308}] * 2])
+def test_steps_that_are_none_do_not_count(store, history):
+    store.save("agent-pd-vf", {"x": np.zeros(1)}, inputs=("policies",))
+    edit(store.folder / "artefacts" / "policies.json", lambda data: data["info"].update(history=history))
+    assert environment_steps(store) == {}
 
 
 @pytest.mark.parametrize("change_of", [{"device": 3}, {"device": ["cpu"]}, {"versions": "1"}])

@@ -35,14 +35,19 @@ import safetensors.numpy
 
 from pdvf.cli import main as cli
 from pdvf.config import ConfigError, from_dict
+from pdvf.deploy.card import markdown
+from pdvf.deploy.export import make_card
 from pdvf.experiment import comparison
+from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, write_event
 from pdvf.experiment.scalars import TensorBoard
 from pdvf.experiment.store import RunStore
+from pdvf.live.watch import RunPage
+from pdvf.methods import METHODS
 from pdvf.paper import pipeline
 from pdvf.reports import embedded, page, report, tables
-from pdvf.reports.data import read_run
+from pdvf.reports.data import read_returns, read_run
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "campaign"
@@ -446,6 +451,25 @@ def _names(rng: random.Random, folder: Path) -> None:
         path.write_text(text.getvalue())
 
 
+def _events(rng: random.Random, folder: Path) -> None:
+    """Events that nobody has told, with markup; other endings of lines; a file that is mostly a hole."""
+    names = ("train", "returns-pd-vf", "x" * 10_000, SCRIPT, "", 3)
+    sound = {"time": 0.0, "run": "r", "task": "train", "kind": "stage", "stage": 1, "stages": 3, "seconds": 2.0}
+    lines = []
+    for _ in range(rng.choice((1, 5, 200))):
+        data = sound | {"metrics": {"train_return": 1.0, "test": 0.5}, "error": rng.choice(("", SCRIPT))}
+        data |= {"task": rng.choice(names), "kind": rng.choice(("start", "stage", "finish", "fail", SCRIPT))}
+        data |= {"stage": rng.randrange(4)}
+        change = rng.choice((_set(lambda rng: rng.choice((*VALUES, *NUMBERS))), _fields, lambda *given: None))
+        change(rng, *_descend(rng, data))
+        lines.append(json.dumps(data).encode())
+    text = rng.choice((b"\n", b"\n", b"\r", b"\r\n", b"\n\r\n")).join(lines) + rng.choice((b"\n", b""))
+    path = folder / "events.jsonl"
+    path.write_bytes(_bytes_of(rng, text) if rng.random() < 0.2 else text)
+    if rng.random() < 0.1:
+        os.truncate(path, 2**33)
+
+
 EVIL = "import pathlib\npathlib.Path(__file__).with_name('MARKER').write_text('ran')\nfamily = None\n"
 
 
@@ -477,6 +501,7 @@ CLASSES: dict[str, Callable[[random.Random, Path], None]] = {
     "symbolic links": _links,
     "planted files": _planted,
     "markup in names": _names,
+    "events": _events,
     "hostile family": _hostile,
 }
 WRITTEN = ("symbolic links", "planted files")
@@ -548,8 +573,14 @@ class Session:
                 shapes = pipeline.artefact_shapes(problem)
                 for name in pipeline.UNTRAINED:
                     store.load(name, shapes[name])
+            html, watched = "", RunPage(self.folder)
+            with contextlib.suppress(RunError):  # it may be the rest of the folder that is refused
+                tables.terminal(read_returns(store), environment_steps(store))
+                made = make_card(store, problem, METHODS["pd-vf"], 0, SCRIPT)
+                html += markdown({"family": SCRIPT, "observation": 1, "action": 1, "card": made})
+            html += "".join(watched.page() for _ in range(2)).replace("<script>\nsetInterval", "")
             run = read_run(store)
-            html, summary = page.render(run, [], []), tables.summary(run)
+            html, summary = html + page.render(run, [], []), tables.summary(run)
             for markup in ("<script", "<img"):
                 assert markup not in html, f"{markup} on the page"
             if write:
@@ -591,6 +622,7 @@ class Session:
                 *(["report", run], ["evaluate", run], ["diagnose", run], ["train", run], ["fit", run]),
                 *(["export", run, str(self.folder / "x.pdvf")], ["sweep", run, "--option", "seed", "1", "2"]),
                 *(["compare", "spaceship", "--out", run], ["run", "spaceship", "--out", run]),
+                *(["plan", "spaceship", "--like", run], ["init", "spaceship", "--out", run]),
                 *(["check-engine", "swimmer", "--run", run], ["report", run, "--family", "spaceship"]),
             )
         )

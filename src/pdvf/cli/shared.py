@@ -93,12 +93,9 @@ def make_plan(
     """
     from pdvf.core.devices import use_all_cores
     from pdvf.experiment.provenance import changed_since, recorded_cores
-    from pdvf.experiment.remote import local_at, remote_at
+    from pdvf.experiment.remote import head_at
 
-    remote = remote_at(folder)
-    place, here = (folder if remote is None else remote.url), local_at(folder)
-    if remote is not None:
-        remote.pull(here, lambda artefact: False)
+    here = head_at(folder)
     use_all_cores(recorded_cores(here))
     from pdvf.config import from_dict, to_dict
     from pdvf.experiment.comparison import find_methods
@@ -111,12 +108,12 @@ def make_plan(
         phases = (*phases_for(chosen), TABLE, REPORT) if methods else EVERYTHING
     store = None
     if config is None:
-        store = RunStore.open(place, family=family)
+        store = RunStore.open(folder, family=family)
         config = from_dict(store.config)
     problem = Problem(config)
     if store is None:
         assert problem.engine  # made, or it has raised
-        store = RunStore.create(place, to_dict(config), said)
+        store = RunStore.create(folder, to_dict(config), said)
     if set(phases) - {REPORT} and (change := changed_since(here)):
         print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
     return plan(store, problem, chosen, phases)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -87,6 +87,8 @@ class Config:
             kept,
             f"0 or from probe_steps + 1 = {probe + 1} to horizon = {self.environment.horizon}",
         )
+        for name, value in _numbers(dataclasses.asdict(self)):
+            _require(abs(value) < 2**63, name, value, "a finite number of at most 64 bits")  # JSON knows no others
 
 
 def environment_options(family: str) -> Any:
@@ -133,6 +135,16 @@ def with_options(base: Config, options: Mapping[str, Any]) -> Config:
             raise ConfigError(f"unknown option {name!r}: expected one of those in a run's config.json")
         place[last] = value
     return from_dict(data)
+
+
+def _numbers(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Numbers by dotted name."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}.")
+        else:
+            several = value if isinstance(value, tuple | list) else (value,)
+            yield from ((prefix + name, x) for x in several if isinstance(x, int | float))
 
 
 def _same_names(where: str, given: Any, expected: Any) -> None:

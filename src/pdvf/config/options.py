@@ -45,9 +45,9 @@ class PPOOptions:
     hidden: int = 64
     """Width of the two hidden layers of actor and critic."""
     normalise_observations: bool = False
-    """Scale observations by the mean and spread of all that a policy has seen, instead of by their bounds."""
+    """Scale observations by the mean and standard deviation of all that a policy has seen, not by their bounds."""
     normalise_rewards: bool = False
-    """Divide rewards by the spread of the discounted returns so far."""
+    """Divide rewards by the standard deviation of the discounted returns so far."""
     stagger: Fixed[bool] = False
     """Let the first episodes of the copies end at different times, so that not all end at once ever after."""
     checkpoints: int = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ def markdown(about: Mapping[str, Any]) -> str:
     if about.get("control_step") is not None:
         lines += [f"- one step of control: {about['control_step']:g} s"]
     lines += [f"- licence: {_text(card.get('licence'))}", f"- made with pdvf {_text(about.get('pdvf'))}"]
-    lines += [f"- command: `{_text(card.get('command'))}`"] if card.get("command") else []
+    lines += [f"- command: `{_line(card.get('command')).replace('`', chr(39))}`"] if card.get("command") else []
     return "\n".join(lines) + "\n"
 
 
@@ -55,6 +56,11 @@ def _ends(ends: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """In one line, whatever a stranger's file has put there."""
+    """As text in Markdown, whatever a stranger's file has put there: no link, no tag, no cell of a table."""
+    return html.escape(_line(value), quote=False).translate({ord(c): f"&#{ord(c)};" for c in "]|`"})
+
+
+def _line(value: Any) -> str:
+    """In one line."""
     value = f"{value:.4g}" if isinstance(value, float) else value
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))

@@ -69,6 +69,8 @@ def agent_step(
 def export_onnx(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
     """The graph of one model (no leading axis) as a file; `about` with the model card is in its metadata."""
     onnx = library()
+    if not all(np.isfinite(x).all() for x in map(np.asarray, jax.tree.leaves(agent)) if x.dtype.kind == "f"):
+        raise ConfigError("the model cannot be exported: it has numbers that are not finite, expected finite ones")
     observation = jnp.zeros(family.observation.size)
     zero = jnp.zeros(())
     begun = jax.eval_shape(lambda: agent.begin_episode(observation, None))

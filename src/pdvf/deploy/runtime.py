@@ -127,7 +127,7 @@ class Adapter(abc.ABC):
             raise AdapterError(f"action has numbers that are not finite, expected {self.action_size} finite numbers")
         if self._previous is not None:
             self._previous = (self._previous[0], clip((given - self._centre) / self._width, -ONE, ONE))
-        self._last = given.copy()
+        self._last = clip(given, self._low, self._high)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +142,7 @@ class Adapter(abc.ABC):
         of the belief (PD-VF-plus), or what else the method infers.
         """
         common = {"predicted_return": self.predicted_return, "out_of_distribution": self.out_of_distribution}
-        return common | self._knows()
+        return common | {name: np.copy(x) if isinstance(x, np.ndarray) else x for name, x in self._knows().items()}
 
     def card(self) -> str:
         """The model card in Markdown: what the model was trained on, what it measured, its limits and licence."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pdvf.config import Config, ConfigError, with_options
-from pdvf.experiment.files import flatten, read_file
+from pdvf.experiment.files import oddity, read_file
+
+LARGEST = 2**16
+"""Bytes of a file; a config.json with every option has a tenth of them."""
 
 
 def with_file(base: Config, path: Path) -> Config:
@@ -17,24 +22,73 @@ def with_file(base: Config, path: Path) -> Config:
     expected = "expected options by name, in a file that ends in .json or .yaml"
     if path.suffix not in (".json", ".yaml", ".yml"):
         raise ConfigError(f"--config is {path}, {expected}")
+    if path.is_file() and path.stat().st_size > LARGEST:
+        raise ConfigError(f"{path} has {path.stat().st_size} bytes, more than {LARGEST}, {expected}")
+    text = read_file(path)
     try:
-        data = (json.loads if path.suffix == ".json" else yaml.safe_load)(read_file(path))
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        is_json = path.suffix == ".json"
+        data = json.loads(text, object_pairs_hook=_once) if is_json else yaml.load(text, _Loader)
+    except Exception as error:  # PyYAML raises many kinds
         raise ConfigError(f"{path} cannot be read ({' '.join(str(error).split())}), {expected}") from error
-    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+    if odd := oddity(data):
+        raise ConfigError(f"{path} holds {odd}, {expected}")
+    if not isinstance(data, dict) or not _has_names(data):
         raise ConfigError(f"{path} holds {type(data).__name__}, {expected}")
-    given = {name: _number(value) for name, value in flatten(data).items()}
-    if (family := given.pop("family", base.family)) != base.family:
+    if (family := data.pop("family", base.family)) != base.family:
         raise ConfigError(f"{path} is for the family {family!r}, expected {base.family!r} as on the command line")
     try:
-        return with_options(base, given)
-    except ConfigError as error:
+        return with_options(base, _once(_options(data)))
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without references, which let a small file stand for a huge one, and with each name once."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Raises at a reference."""
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError(f"the reference *{self.peek_event().anchor}, expected the values themselves")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Raises where a name is there twice."""
+        found = super().construct_mapping(node, deep)
+        if len(found) < len(node.value):
+            raise ValueError("a name that is there twice")
+        return found
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A dictionary; raises where a name is there twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name} is there twice, expected once")
+        found[name] = value
+    return found
+
+
+def _has_names(data: Mapping[Any, Any]) -> bool:
+    """Whether all names are text."""
+    return all(
+        isinstance(name, str) and (not isinstance(value, Mapping) or _has_names(value)) for name, value in data.items()
+    )
+
+
+def _options(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Names, dotted, and values."""
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _options(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, _number(value)
 
 
 def _number(value: Any) -> Any:
     """YAML takes 1e-4 for text."""
     try:
-        return float(value) if isinstance(value, str) else value
+        number = float(value) if isinstance(value, str) else math.nan
     except ValueError:
         return value
+    return number if math.isfinite(number) else value

@@ -6,6 +6,8 @@ from pdvf.experiment.store import RunStore
 from pdvf.methods.base import AGENT
 from pdvf.paper.pipeline import PHASES
 
+MOST = 1e15
+"""Steps of a stage; a run may be a stranger's, and what it says be anything."""
 MAKERS = {leaf: name for name, phase in PHASES.items() for leaf in phase.leaves}
 """The phase that leaves an artefact: what it leaves with others is paid for once."""
 
@@ -24,7 +26,7 @@ def _steps(store: RunStore, agent: str) -> int | None:
         if maker in seen or not store.has(name):
             continue
         seen.add(maker)
-        history = store.info(name).get("history") or ()
-        steps += [stage["steps"] for stage in history if isinstance(stage.get("steps"), int | float)]
+        counts = (stage.get("steps") for stage in store.info(name).get("history") or () if isinstance(stage, dict))
+        steps += [count for count in counts if isinstance(count, int | float) and 0 <= count < MOST]
         waiting += store.manifest(name)["inputs"]
     return round(sum(steps)) if steps else None

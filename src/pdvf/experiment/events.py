@@ -18,6 +18,8 @@ from pdvf.experiment.files import finite_json, require_fields, writing
 
 EVENTS = "events.jsonl"
 KINDS = ("start", "stage", "finish", "fail")
+PIECE = 2**24
+"""Bytes that are read at once: the file may be a stranger's. No event has so many."""
 
 
 class Event(NamedTuple):
@@ -91,16 +93,16 @@ class Follower:
         self._read = 0 if whole or not self._path.is_file() else self._path.stat().st_size
 
     def new(self) -> Iterator[Event]:
-        """Those since the last call."""
+        """Those since the last call, or as many as a piece of the file has."""
         if not self._path.is_file():
             return
         with open(self._path, "rb") as file:
             file.seek(self._read)
-            lines = file.read().splitlines(keepends=True)
+            piece = file.read(PIECE)
+        *lines, last = piece.split(b"\n")  # the last may be still being written
+        self._read += len(piece) if len(last) == PIECE else len(piece) - len(last)
         for line in lines:
-            if line.endswith(b"\n"):  # the last may be still being written
-                self._read += len(line)
-                yield from parse_event(line, self._path)
+            yield from parse_event(line, self._path)
 
 
 def parse_event(line: bytes, path: Path) -> Iterator[Event]:

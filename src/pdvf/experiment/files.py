@@ -148,7 +148,7 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
         raise RunError(f"{path} is not JSON ({error}): {advice}") from error
     if not isinstance(value, dict):
         raise RunError(f"{path} holds a JSON {type(value).__name__}, expected an object: {advice}")
-    if odd := _odd(value):
+    if odd := oddity(value):
         raise RunError(f"{path} holds {odd}: {advice}")
     return value
 
@@ -163,7 +163,7 @@ def require_fields(data: Mapping[str, Any], fields: Mapping[str, Sequence[type]]
             raise RunError(f"{path}: {name!r} is a JSON {type(data[name]).__name__}, expected {expected}: {advice}")
 
 
-def _odd(value: Any) -> str:
+def oddity(value: Any) -> str:
     """What a JSON value holds that nothing of ours writes: too deep, not finite, larger than 64 bits, no Unicode."""
     level = [value]
     for _ in range(DEPTH):

@@ -28,6 +28,8 @@ T = TypeVar("T")
 ADDRESS = re.compile(r"([a-z][a-z0-9+.]+):/+(.+)")
 """One slash is enough: a path has lost the other."""
 ARTEFACTS, DATA, MANIFEST = "artefacts", ".safetensors", ".json"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""What artefacts and phases may be called: nothing that leaves their folder."""
 HEAD = ("config.json", "environment.json")
 LEASE = "lease.json"
 PATIENCE = 120.0
@@ -68,15 +70,15 @@ class Remote:
         if there - {LEASE} and "config.json" not in there:
             raise RunError(f"{self.url} is not a run (it has no config.json): give a new or empty place")
         for name in HEAD:
-            if name in there and not (folder / name).is_file():
-                write_file(folder / name, self._read(name))
-        found = {
-            name.removesuffix(MANIFEST) for name in there if name.startswith(ARTEFACTS) and name.endswith(MANIFEST)
-        }
-        found = {name for name in found if name + DATA in there}
+            if name not in there:  # left by a kill before it was published, or deleted
+                remove_file(folder / name)
+            elif (data := self._read(name)) != _known(folder / name):
+                write_file(folder / name, data)
+        manifests = (re.fullmatch(f"({ARTEFACTS}/{NAME.pattern}){re.escape(MANIFEST)}", name) for name in there)
+        found = {match[1] for match in manifests if match and match[1] + DATA in there}
         if wanted is None:
             for file in (folder / ARTEFACTS).glob(f"*{MANIFEST}"):
-                if f"{ARTEFACTS}/{file.stem}" not in found:  # left by a kill before it was published, or deleted
+                if f"{ARTEFACTS}/{file.stem}" not in found:
                     remove_file(file)
         for name in sorted(found):
             if wanted is None or wanted(name.removeprefix(f"{ARTEFACTS}/")):
@@ -84,7 +86,7 @@ class Remote:
 
     def _fetch(self, folder: Path, name: str) -> None:
         manifest, file = self._read(name + MANIFEST), folder / (name + MANIFEST)
-        if file.is_file() and (folder / (name + DATA)).is_file() and read_file(file) == manifest:
+        if (folder / (name + DATA)).is_file() and _known(file) == manifest:
             return
         remove_file(file)
         write_file(folder / (name + DATA), self._read(name + DATA))
@@ -140,13 +142,13 @@ class Remote:
 
     def _take(self, token: str) -> None:
         """Waits until the lease of a writer that was killed expires; one that is alive is an error."""
-        first = self._holder()
+        first, began = self._holder(), time.monotonic()
         while not self._create(LEASE, _lease(token)):
             holder = self._holder()
             if holder is None:
                 continue
             dead = holder.host == socket.gethostname() and not is_alive(holder.process)
-            if dead or time.time() > holder.until:
+            if dead or time.time() > holder.until or time.monotonic() > began + LEASED:  # a clock may be wrong
                 self.remove(LEASE)
                 continue
             if first is not None and holder != first:  # renewed
@@ -170,10 +172,14 @@ class Remote:
 
     def _holder(self) -> Holder | None:
         try:
-            return Holder(**json.loads(self._read(LEASE)))
+            holder = Holder(**json.loads(self._read(LEASE)))
+            kinds = (str, int, str, float)
+            if any(not isinstance(value, kind) for value, kind in zip(holder, kinds, strict=True)):
+                raise TypeError
+            return holder
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise RunError(f"{self.url}/{LEASE} is not a lease of ours: delete it if nobody is writing there") from None
 
     def _names(self) -> set[str]:
@@ -240,6 +246,14 @@ def local_at(place: str | Path) -> Path:
     return Path("/", found[2]) if found else Path(place)
 
 
+def head_at(place: str | Path) -> Path:
+    """The folder here of a run, with what it was begun with where it is in a store."""
+    remote, folder = remote_at(place), local_at(place)
+    if remote is not None:
+        remote.pull(folder, lambda artefact: False)
+    return folder
+
+
 def require_here(place: Path, what: str) -> None:
     """Raises where a path is an address."""
     if remote_at(place) is not None:
@@ -259,6 +273,10 @@ def _files(scheme: str) -> Any:
         raise ConfigError(f"{scheme}:// needs {package}, which is not installed: {install}") from None
     except ValueError as error:
         raise ConfigError(f"unknown kind of address {scheme}://, expected s3://, gs:// or a path ({error})") from None
+
+
+def _known(file: Path) -> bytes | None:
+    return read_file(file) if file.is_file() else None
 
 
 def _lease(token: str) -> bytes:

@@ -51,7 +51,7 @@ from pdvf.experiment.files import (
 )
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
-from pdvf.experiment.remote import Remote, local_at, remote_at
+from pdvf.experiment.remote import NAME, Remote, local_at, remote_at
 from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
@@ -79,8 +79,6 @@ MANIFEST = {
 """Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
 DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
 INFO = {"seconds": (int, float, type(None)), "history": (list, type(None))}
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""What artefacts and phases may be called: nothing that leaves their folder."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,8 @@ class RunStore:
     def create(cls, folder: str | Path, config_dict: Mapping[str, Any], command: str) -> RunStore:
         """The run in this folder or at this address, which is new, or was made with the same configuration."""
         folder, remote = _pulled(folder)
-        _require_run_or_empty(folder)
+        if remote is None:  # a working copy is ours, whatever is left in it of a run that was deleted
+            _require_run_or_empty(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).is_file():

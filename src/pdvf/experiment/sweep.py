@@ -149,11 +149,7 @@ class Sweep:
         stores: list[RunStore] = []
         tasks: list[Task] = []
         for i, config in enumerate(self.configs):
-            trial = folder / "trials" / f"{i + 1:03d}"
-            for place in (trial.parent, trial):
-                if place.is_symlink():
-                    raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
-            store = RunStore.create(trial, to_dict(config), command)
+            store = trial_store(folder, i + 1, config, command)
             shared = {name for name in self.recipes if name in PHASES and self._first(i, name) != i}
             planned = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(self.recipes))
             tasks += [task for task in planned if whole_of(task.name) in {*self.recipes} - shared]
@@ -213,6 +209,15 @@ class Sweep:
 
     def _words(self, trial: int) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.combinations[trial].items())
+
+
+def trial_store(folder: Path, number: int, config: Config, command: str) -> RunStore:
+    """The run of a trial; raises where a symbolic link is on the way."""
+    trial = folder / "trials" / f"{number:03d}"
+    for place in (trial.parent, trial):
+        if place.is_symlink():
+            raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
+    return RunStore.create(trial, to_dict(config), command)
 
 
 def problem_of(store: RunStore) -> Problem:

@@ -20,12 +20,13 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.config import ConfigError, to_dict, with_options
+from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener
 from pdvf.experiment.executors import EXECUTORS
-from pdvf.experiment.files import flatten, read_json, to_csv, to_json, write_file
+from pdvf.experiment.files import flatten, read_json, require_fields, to_csv, to_json, write_file
 from pdvf.experiment.plan import Task, plan
 from pdvf.experiment.store import RunStore
-from pdvf.experiment.sweep import HeldOut, Sweep, claim, parsed
+from pdvf.experiment.sweep import HeldOut, Sweep, claim, parsed, trial_store
 from pdvf.methods import play_everywhere
 from pdvf.methods.base import RETURNS, agent_artefact, returns_artefact
 from pdvf.paper.problem import Stream
@@ -58,9 +59,7 @@ class Search:
         for i in range(self.trials):
             trial = study.ask()
             chosen = self._propose(trial)
-            store = RunStore.create(
-                folder / "trials" / f"{i + 1:03d}", to_dict(with_options(self.sweep.base, chosen)), command
-            )
+            store = trial_store(folder, i + 1, with_options(self.sweep.base, chosen), command)
             try:
                 value = _Trial(self.sweep, store, trial, optuna.TrialPruned).run(on_event)
                 study.tell(trial, value)
@@ -99,9 +98,16 @@ class _Trial:
         self._sweep, self._store, self._trial, self._given_up = sweep, store, trial, given_up
         self._problem = HeldOut(with_options(sweep.base, trial.params), held_out=sweep.held_out)
         self._file = store.folder / NOTES
-        noted = read_json(self._file, "delete it") if self._file.is_file() else {}
-        self._values: dict[str, float] = noted.get("values", {})
-        self._over: bool = noted.get("given_up", False)
+        self._values: dict[str, float] = {}
+        self._over = False
+        if self._file.is_file():
+            advice = "delete the folder of the trial"
+            noted = read_json(self._file, advice)
+            require_fields(noted, {"values": (dict,), "given_up": (bool,)}, self._file, advice)
+            require_fields(noted["values"], dict.fromkeys(noted["values"], (int, float)), self._file, advice)
+            if not all(stage.isdecimal() for stage in noted["values"]):
+                raise RunError(f"{self._file}: 'values' has names that are no stages: {advice}")
+            self._values, self._over = noted["values"], noted["given_up"]
 
     def run(self, on_event: Listener) -> float:
         """The mean return in held-out environments; raises where the trial is given up."""

@@ -35,6 +35,17 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
+def inner_host() -> str:
+    """An address of this machine for the server behind a gate, which no website that tries them all will hit on.
+
+    Linux has 2**24 of them. Where there is only 127.0.0.1, the port has to be guessed.
+    """
+    host = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
+    with contextlib.suppress(OSError), socket.create_server((host, 0)):
+        return host
+    return "127.0.0.1"
+
+
 class Verdict(NamedTuple):
     """What becomes of a request: let through, or answered with this."""
 
@@ -45,8 +56,8 @@ class Verdict(NamedTuple):
 class Gate:
     """Listens on an address and passes what may pass on to a port of this machine."""
 
-    def __init__(self, host: str, port: int, inner: int) -> None:
-        self._inner, self._loopback = inner, is_loopback(host)
+    def __init__(self, host: str, port: int, inner: int, inner_host: str = "127.0.0.1") -> None:
+        self._inner, self._loopback = (inner_host, inner), is_loopback(host)
         self.token = "" if self._loopback else secrets.token_urlsafe(16)
         require(0 <= port < 65536, "--port", port, "a number from 0 to 65535")
         try:
@@ -85,7 +96,7 @@ class Gate:
 
     async def _pass_on(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request a connection, so that each is judged; a websocket is one request that lasts."""
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._inner)
+        inner_reader, inner_writer = await asyncio.open_connection(*self._inner)
         websocket = re.search(rb"\r\nupgrade:\s*websocket", head, re.IGNORECASE) is not None
         inner_writer.write(head if websocket else _closing(head))
         try:
@@ -105,18 +116,20 @@ class Gate:
         try:
             first, *lines = head.decode("ascii").split("\r\n")
             _, path, _ = first.split(" ")
+            headers = {
+                name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+            }
+            origin, query = urlsplit(headers.get("origin", "")).netloc, urlsplit(path).query
         except ValueError:  # not ASCII, or no request
             return Verdict(False, _answer("400 Bad Request", "this is no request of a browser"))
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         host = headers.get("host", "")
         if self._loopback and not is_loopback(re.sub(r":\d+$", "", host)):
             return Verdict(False, _answer("403 Forbidden", "this page is for this machine alone"))
-        if "origin" in headers and urlsplit(headers["origin"]).netloc != host:
+        if "origin" in headers and origin != host:
             return Verdict(False, _answer("403 Forbidden", "another website may not use this page"))
         if not self.token:
             return Verdict(True)
-        parts = urlsplit(path)
-        given = parse_qs(parts.query).get("token", [""])[-1]
+        given = parse_qs(query).get("token", [""])[-1]
         if given and self._is_token(given):
             kept = f"Set-Cookie: {COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/\r\nLocation: /\r\n"
             return Verdict(False, _answer("303 See Other", "", kept))

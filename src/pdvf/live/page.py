@@ -26,7 +26,7 @@ from pdvf.deploy.value_runtime import ValueAdapter
 from pdvf.engines.film_file import FilmFile
 from pdvf.families.base import Family
 from pdvf.live import charts
-from pdvf.live.gate import Gate
+from pdvf.live.gate import Gate, inner_host
 from pdvf.live.scenes import Scene, make_scene
 from pdvf.live.session import LiveSession, estimate, measure_truth
 
@@ -71,8 +71,8 @@ class Page:
         self.tabs: dict[int, Tab] = {}
         self._lock = threading.Lock()
         with _silent():
-            self._server = _Server(host="127.0.0.1", port=0, label=file.stem, verbose=False)
-        self._gate = Gate(host, port, self._server.get_port())
+            self._server = _Server(host=inner_host(), port=0, label=file.stem, verbose=False)
+        self._gate = Gate(host, port, self._server.get_port(), self._server.get_host())
         self.url = self._gate.url
         self._server.gui.configure_theme(show_logo=False, show_share_button=False, control_width="large")
         self._server.gui.main_panel.dock_right()

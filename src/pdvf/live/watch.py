@@ -6,6 +6,7 @@ run may be at work on another machine that shares the folder.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from http import HTTPStatus
@@ -20,7 +21,7 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import EVENTS, KINDS, Event, Follower
 from pdvf.experiment.progress import SHOWN, Clock, duration, words
 from pdvf.live.charts import AGENT, Line, line_chart
-from pdvf.live.gate import Gate
+from pdvf.live.gate import Gate, inner_host
 from pdvf.paper.pipeline import PHASES
 from pdvf.reports.page import TEMPLATES
 from pdvf.reports.tables import Table
@@ -29,6 +30,9 @@ LARGEST = 1e15
 """Numbers beyond are no times and no stages."""
 QUIET = 120.0
 """Seconds without an event after which the page says since when."""
+MOST_EVENTS, MOST_TASKS, MOST_LETTERS = 50_000, 500, 2000
+"""What the page keeps, and letters of a name or an error: a file may go on for ever."""
+METRICS = (*SHOWN, "steps_per_second", "test", "train")
 RETURNS = "returns-"
 """Tasks of this prefix play a method."""
 
@@ -50,14 +54,19 @@ class RunPage:
         self._follower = Follower(folder, whole=True)
         self._lock = threading.Lock()
         self._events: list[Event] = []
+        self._tasks: set[str] = set()
 
     def read(self) -> list[Event]:
         """All events that make sense."""
         with self._lock:
             for event in self._follower.new():
-                if _is_sound(event):
-                    metrics = {name: float(x) for name, x in event.metrics.items() if _is_number(x)}
-                    self._events.append(event._replace(run=self.folder.name, metrics=metrics))
+                room = len(self._tasks) < MOST_TASKS or event.task in self._tasks
+                if _is_sound(event) and room and len(self._events) < MOST_EVENTS:
+                    self._tasks.add(event.task)
+                    given = {name: event.metrics[name] for name in METRICS if name in event.metrics}
+                    metrics = {name: float(x) for name, x in given.items() if _is_number(x)}
+                    error = event.error[:MOST_LETTERS]
+                    self._events.append(event._replace(run=self.folder.name, metrics=metrics, error=error))
             return list(self._events)
 
     def page(self) -> str:
@@ -65,9 +74,9 @@ class RunPage:
         events = self.read()
         latest = {event.task: event for event in events}
         clock = Clock([(self.folder.name, name) for name in dict.fromkeys([*PHASES, *latest])])
-        state = "nothing has happened yet"
-        for event in events:
-            state = words(event, clock)  # the clock goes with every one of them
+        for event in latest.values():
+            clock.left(event)
+        state = words(events[-1], clock) if events else "nothing has happened yet"
         return TEMPLATES.get_template("watch.html").render(
             title=self.folder.resolve().name,
             state=state,
@@ -82,7 +91,7 @@ class RunPage:
 
 def _is_sound(event: Event) -> bool:
     """Whether the numbers can be what they say: the file may be anybody's."""
-    if not (_is_number(event.time) and _is_number(event.seconds)):
+    if not (_is_number(event.time) and _is_number(event.seconds)) or len(event.task) > MOST_LETTERS:
         return False
     return event.kind in KINDS and 0 <= event.stage <= max(event.stages, 0) < LARGEST
 
@@ -148,6 +157,9 @@ def serve(folder: Path, host: str, port: int) -> Gate:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: requests come every two seconds."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    inside = socket.create_server((inner_host(), 0))
+    server = ThreadingHTTPServer(("", 0), Handler, bind_and_activate=False)  # which would ask for its name first
+    server.socket.close()
+    server.socket = inside
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return Gate(host, port, server.server_address[1])
+    return Gate(host, port, *reversed(inside.getsockname()))

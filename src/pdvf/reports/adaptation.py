@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pdvf.config import ConfigError, from_dict
 from pdvf.experiment.adaptation import ADAPTATION, AXES
+from pdvf.experiment.errors import RunError
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import RunStore
 from pdvf.families import make_family
@@ -96,7 +97,11 @@ def read(store: RunStore) -> tuple[Adaptation, ...]:
     found = []
     for artefact in artefacts:
         arrays = store.load_arrays(artefact)
-        require_axes(f"artefact {artefact!r} in {store.folder}", arrays, AXES, tuple(AXES), c=len(names))
+        where = f"artefact {artefact!r} in {store.folder}"
+        require_axes(where, arrays, AXES, tuple(AXES), c=len(names))
+        count, environments = int(arrays["train_count"]), len(arrays["contexts"])
+        if not 0 < count < environments or not all(array.size for array in arrays.values()):
+            raise RunError(f"{where} has {count} of {environments} environments for training, expected some of both")
         found.append(summarise(artefact.removeprefix(ADAPTATION), names, arrays))
     return tuple(found)
 

@@ -37,6 +37,8 @@ OBJECTS = 80 * 2**20
 """Bytes of Ray's object store: artefacts go by the run's folder."""
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
 """Nothing is reported to anybody, and a machine under load may take longer than half a minute to start Ray."""
+GUARDED = {"RAY_AUTH_MODE": "token"}
+"""Of a cluster that starts here: Ray listens on every address of the machine, and before 2.59 asks for no token."""
 SAME_BITS = ("JAX_", "XLA_")
 """Variables with these beginnings go along to the nodes."""
 
@@ -77,7 +79,8 @@ def run(
 @contextlib.contextmanager
 def _cluster(address: str, workers: int) -> Iterator[Any]:
     """Ray, connected to a cluster or to one of its own."""
-    os.environ.update({name: value for name, value in SETTINGS.items() if name not in os.environ})
+    settings = SETTINGS if address else SETTINGS | GUARDED
+    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     try:
         import ray
     except ImportError:
