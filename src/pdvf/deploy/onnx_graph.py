@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pdvf import __version__
 from pdvf.core.arrays import Array, Scaler
