@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import tyro
 
+from pdvf.core.processes import exit_on_interrupt
 from pdvf.core.validation import ConfigError
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ class Command(Protocol):
 
 @dataclass(frozen=True)
 class Execution:
-    """What runs the tasks of a plan."""
+    """What runs the tasks of a plan, and what it shows."""
 
+    quiet: bool = False
+    """Show no progress."""
     executor: Literal["serial", "processes", "ray"] = "serial"
     """serial: one task after the other, in this process; processes: each in a process of its own; ray: each on a node
     of a Ray cluster (docs/distributed.md). More than one of --workers makes serial processes."""
@@ -61,21 +65,27 @@ class Execution:
         """Whether there can be several tasks at a time, each in a process of its own."""
         return self.executor != "serial" or (self.workers or 1) > 1
 
-    def run(
-        self, tasks: Sequence[Task], on_event: Listener, quiet: bool, tick: Callable[[], None] = lambda: None
-    ) -> list[Task]:
+    def run(self, tasks: Sequence[Task], on_event: Listener, tick: Callable[[], None] = lambda: None) -> list[Task]:
         """Makes tasks and returns those that are not done."""
         from pdvf.experiment.executors import EXECUTORS, ray
 
         if self.executor == "ray":
-            return ray.run(tasks, on_event, self.workers or 0, quiet, tick, self.address, self.simulators)
+            return ray.run(tasks, on_event, self.workers or 0, self.quiet, tick, self.address, self.simulators)
         name = "processes" if self.side_by_side else "serial"
-        return EXECUTORS[name](tasks, on_event, self.workers or 1, quiet, tick)
+        return EXECUTORS[name](tasks, on_event, self.workers or 1, self.quiet, tick)
 
 
 SERIAL = Execution()
 Executed = Annotated[Execution, tyro.conf.arg(name="")]
 """The type of a command's field of that kind, whose arguments are the command's own."""
+
+
+def wait_at(page: str, url: str) -> int:
+    """Says where a page is, which is there until Ctrl-C."""
+    exit_on_interrupt("pdvf: the page is closed")
+    print(f"{page}: {url}  (Ctrl-C ends it)", flush=True)
+    threading.Event().wait()
+    return 0
 
 
 def make_plan(
@@ -91,15 +101,9 @@ def make_plan(
     No phases: those that the methods rest on, with table and report; everything where no methods are named.
     What may be refused comes before the folder is made: family, engine and methods.
     """
-    from pdvf.core.devices import use_all_cores
-    from pdvf.experiment.provenance import changed_since, recorded_cores
-    from pdvf.experiment.remote import local_at, remote_at
+    from pdvf.experiment.provenance import changed_since, use_recorded_cores
 
-    remote = remote_at(folder)
-    place, here = (folder if remote is None else remote.url), local_at(folder)
-    if remote is not None:
-        remote.pull(here, lambda artefact: False)
-    use_all_cores(recorded_cores(here))
+    here = use_recorded_cores(folder)
     from pdvf.config import from_dict, to_dict
     from pdvf.experiment.comparison import find_methods
     from pdvf.experiment.plan import EVERYTHING, REPORT, TABLE, phases_for, plan
@@ -109,26 +113,25 @@ def make_plan(
     chosen = [] if methods is None else find_methods(methods)
     if phases is None:
         phases = (*phases_for(chosen), TABLE, REPORT) if methods else EVERYTHING
-    store = None
     if config is None:
-        store = RunStore.open(place, family=family)
-        config = from_dict(store.config)
-    problem = Problem(config)
-    if store is None:
+        store = RunStore.open(folder, family=family)
+        problem = Problem(from_dict(store.config))
+    else:
+        problem = Problem(config)
         assert problem.engine  # made, or it has raised
-        store = RunStore.create(place, to_dict(config), said)
+        store = RunStore.create(folder, to_dict(config), said)
     if set(phases) - {REPORT} and (change := changed_since(here)):
         print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
     return plan(store, problem, chosen, phases)
 
 
-def execute(tasks: Sequence[Task], quiet: bool, execution: Execution = SERIAL) -> int:
+def execute(tasks: Sequence[Task], execution: Execution) -> int:
     """Runs a plan; where it ends with a report, prints its table and path."""
     from pdvf.experiment.errors import RunError
     from pdvf.experiment.plan import REPORT
     from pdvf.experiment.progress import make_progress
 
-    progress = make_progress(quiet, [(task.store.folder.name, task.name) for task in tasks])
+    progress = make_progress(execution.quiet, [(task.store.folder.name, task.name) for task in tasks])
     failures: list[str] = []
 
     def on_event(event: Event) -> None:
@@ -136,7 +139,7 @@ def execute(tasks: Sequence[Task], quiet: bool, execution: Execution = SERIAL) -
         if event.kind == "fail":
             failures.append(f"{event.task}: {event.error}")
 
-    if undone := execution.run(tasks, on_event, quiet):
+    if undone := execution.run(tasks, on_event):
         raise RunError(
             f"{len(undone)} of {len(tasks)} tasks are not done; {'; '.join(failures)}. The same command tries again "
             "(with fewer --workers, if memory was short)"

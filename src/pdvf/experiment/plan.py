@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -240,22 +239,16 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
             method.name, Recipe(train, needs, (agent_artefact(method.name),), method.skeleton, most_parts=seeds)
         )
 
+    def add_episodes(method: Method, artefact: str, play: Callable[[Problem, Method, Any], Staged[Any]]) -> None:
+        needs = (agent_artefact(method.name),)
+        recipes[artefact] = Recipe(lambda problem, agents: play(problem, method, agents), needs, (artefact,))
+
     for method in methods:
         add(method)
-        agent, returns = agent_artefact(method.name), returns_artefact(method.name)
-        recipes[returns] = Recipe(partial(_evaluation, method), (agent,), (returns,))
+        add_episodes(method, returns_artefact(method.name), evaluate)
         if method.adapting:
-            asked = adaptation_artefact(method.name)
-            recipes[asked] = Recipe(partial(_adaptation, method), (agent,), (asked,))
+            add_episodes(method, adaptation_artefact(method.name), measure)
     return recipes
-
-
-def _evaluation(method: Method, problem: Problem, agents: Any) -> Staged[Any]:
-    return evaluate(problem, method, agents)
-
-
-def _adaptation(method: Method, problem: Problem, agents: Any) -> Staged[Any]:
-    return measure(problem, method, agents)
 
 
 def leading_to(artefacts: Iterable[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:

@@ -70,10 +70,8 @@ class Remote:
         for name in HEAD:
             if name in there and not (folder / name).is_file():
                 write_file(folder / name, self._read(name))
-        found = {
-            name.removesuffix(MANIFEST) for name in there if name.startswith(ARTEFACTS) and name.endswith(MANIFEST)
-        }
-        found = {name for name in found if name + DATA in there}
+        kept = {name.removesuffix(MANIFEST) for name in there if name.endswith(MANIFEST)}
+        found = {name for name in kept if name.startswith(ARTEFACTS) and name + DATA in there}
         if wanted is None:
             for file in (folder / ARTEFACTS).glob(f"*{MANIFEST}"):
                 if f"{ARTEFACTS}/{file.stem}" not in found:  # left by a kill before it was published, or deleted
@@ -102,16 +100,11 @@ class Remote:
         if not self._create(name, read_file(folder / name)):
             write_file(folder / name, self._read(name))
 
-    def remove(self, *names: str) -> None:
-        """Removes objects; one that is not there is no mistake."""
+    def remove(self, name: str) -> None:
+        """Removes an object; one that is not there is no mistake."""
         self._require_lease()
-
-        def remove(files: Any) -> None:
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    files.rm_file(self._at(name))
-
-        self._patiently(remove)
+        with contextlib.suppress(FileNotFoundError):
+            self._patiently(lambda files: files.rm_file(self._at(name)))
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:
@@ -206,9 +199,7 @@ class Remote:
         while True:
             try:
                 return call(_files(self._scheme))
-            except (FileNotFoundError, FileExistsError):
-                raise
-            except ConfigError:
+            except (FileNotFoundError, FileExistsError, ConfigError):
                 raise
             except Exception as error:
                 words = " ".join(str(error).split())[:200]
@@ -254,9 +245,8 @@ def _files(scheme: str) -> Any:
 
         return fsspec.filesystem(scheme, **({"use_listings_cache": False} if scheme in OTHERS else {}))
     except ImportError:
-        extra = "s3" if scheme == "s3" else ""
-        install = f"pip install 'pdvf[{extra}]'" if extra else f"pip install {package}"
-        raise ConfigError(f"{scheme}:// needs {package}, which is not installed: {install}") from None
+        install = "'pdvf[s3]'" if scheme == "s3" else package
+        raise ConfigError(f"{scheme}:// needs {package}, which is not installed: pip install {install}") from None
     except ValueError as error:
         raise ConfigError(f"unknown kind of address {scheme}://, expected s3://, gs:// or a path ({error})") from None
 

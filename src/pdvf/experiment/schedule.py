@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pdvf.experiment.plan import Task, whole_of
+from pdvf.experiment.plan import PART, Task, whole_of
 from pdvf.methods import METHODS
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import PHASES, Problem
@@ -86,19 +87,16 @@ def jobs_of(tasks: Sequence[Task], seconds: Mapping[str, float], gpus: bool, sta
 
     Joining parts takes a `start` alone, which is the time of a process to begin and to compile.
     """
-    count: dict[tuple[str, str], int] = {}
-    for task in tasks:
-        key = task.store.folder.name, whole_of(task.name)
-        count[key] = count.get(key, 0) + (whole_of(task.name) != task.name)
+    parts = Counter((task.store.folder.name, whole_of(task.name)) for task in tasks if PART in task.name)
     jobs = []
     for task in tasks:
         if task.leaves and not task.done:
-            parts = count[task.store.folder.name, whole_of(task.name)]
-            taken = seconds.get(whole_of(task.name), 0.0)
-            if parts:
-                taken = start + (taken / parts if whole_of(task.name) != task.name else 0.0)
+            run, whole = task.store.folder.name, whole_of(task.name)
+            taken = seconds.get(whole, 0.0)
+            if (run, whole) in parts:
+                taken = start + (taken / parts[run, whole] if PART in task.name else 0.0)
             share = task.gpus if gpus else 1.0
-            jobs.append(Job(task.store.folder.name, task.name, task.needs, task.leaves, task.priority, share, taken))
+            jobs.append(Job(run, task.name, task.needs, task.leaves, task.priority, share, taken))
     return jobs
 
 

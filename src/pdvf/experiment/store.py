@@ -20,9 +20,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +28,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import safetensors.numpy
-from filelock import lock_descriptor
 
-from pdvf.core.processes import is_alive, require_posix
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import (
     ASIDE,
     flatten,
     folders_below,
+    paths_in,
     read_file,
     read_json,
     reading,
@@ -49,6 +46,7 @@ from pdvf.experiment.files import (
     write_file,
     writing,
 )
+from pdvf.experiment.locking import LOCK, locked
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
 from pdvf.experiment.remote import Remote, local_at, remote_at
@@ -56,13 +54,10 @@ from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
 
-LOCK = ".lock"
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 SWEEP = "sweep.json"
 """In a folder whose `trials` are runs with environments held out."""
-ENDING = 10.0
-"""Seconds that the processes of a killed command are given to end."""
 FOLDERS = ("artefacts", "figures", "logs", "tensorboard")
 """What a run writes to beside its own folder."""
 ANEW = "delete it and run the same command again to make it anew"
@@ -100,7 +95,7 @@ class RunStore:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).is_file():
-            with _locked(folder):
+            with locked(folder):
                 if not (folder / CONFIG).is_file():
                     write_file(folder / CONFIG, to_json(config_dict))
                     if remote is not None:
@@ -159,7 +154,7 @@ class RunStore:
 
         A process that inherits the file descriptor shares the lock until it ends.
         """
-        with _locked(self.folder) as descriptor, self.remote.lease() if self.remote else contextlib.nullcontext():
+        with locked(self.folder) as descriptor, self.remote.lease() if self.remote else contextlib.nullcontext():
             for folder in (self.folder, *(path for name in FOLDERS for path in folders_below(self.folder / name))):
                 remove_asides(folder)
             try:
@@ -173,7 +168,7 @@ class RunStore:
 
         On another machine, the process of a command that was killed may need a moment to notice.
         """
-        with _locked(self.folder, _checked(name)):
+        with locked(self.folder, _checked(name)):
             yield
 
     # Artefacts
@@ -242,7 +237,7 @@ class RunStore:
         self._write(name, read_file(other._file(name)), to_json(manifest))
 
     def _write(self, name: str, data: bytes, manifest: bytes) -> None:
-        self._forget(name)  # a manifest never stands beside another version's file
+        self._remove(self._manifest(name))  # a manifest never stands beside another version's file
         write_file(self._file(name), data)
         write_file(self._manifest(name), manifest)
         self._publish(self._file(name), self._manifest(name))
@@ -251,11 +246,10 @@ class RunStore:
         if self.remote is not None:
             self.remote.publish(self.folder, *(file.relative_to(self.folder).as_posix() for file in files))
 
-    def _forget(self, name: str) -> None:
-        """Removes the manifest."""
-        remove_file(self._manifest(name))
+    def _remove(self, file: Path) -> None:
+        remove_file(file)
         if self.remote is not None:
-            self.remote.remove(self._manifest(name).relative_to(self.folder).as_posix())
+            self.remote.remove(file.relative_to(self.folder).as_posix())
 
     def publish_logs(self) -> None:
         """Sends events, logs and curves, where the run is in an object store; they are worth no failure."""
@@ -271,16 +265,13 @@ class RunStore:
         manifest, file = self.manifest(name), self._file(name)
         with reading(file):
             size = file.stat().st_size
+        differs = ""
         if size != manifest["bytes"]:
-            raise RunError(
-                f"artefact {file} was truncated or altered ({size} bytes, manifest says {manifest['bytes']}): {ANEW}"
-            )
-        found = sha256(file)
-        if found != manifest["sha256"]:
-            raise RunError(
-                f"artefact {file} was truncated or altered ({size} bytes as in the manifest, but sha256 is "
-                f"{found[:12]}, manifest says {manifest['sha256'][:12]}): {ANEW}"
-            )
+            differs = f"{size} bytes, manifest says {manifest['bytes']}"
+        elif (found := sha256(file)) != (noted := manifest["sha256"]):
+            differs = f"{size} bytes as in the manifest, but sha256 is {found[:12]}, manifest says {noted[:12]}"
+        if differs:
+            raise RunError(f"artefact {file} was truncated or altered ({differs}): {ANEW}")
         for source, checksum in manifest["inputs"].items():
             # An input that was deleted is no contradiction: it is compared when it has been made anew.
             if self.has(source) and self.manifest(source)["sha256"] != checksum:
@@ -321,10 +312,8 @@ class RunStore:
 
     def remove(self, name: str) -> None:
         """Removes an artefact, the manifest first, so that it is never there by half."""
-        self._forget(name)
-        remove_file(self._file(name))
-        if self.remote is not None:
-            self.remote.remove(self._file(name).relative_to(self.folder).as_posix())
+        self._remove(self._manifest(name))
+        self._remove(self._file(name))
 
     # Stages of a phase that is under way
 
@@ -400,50 +389,11 @@ def _checked(name: str) -> str:
     return name
 
 
-@contextlib.contextmanager
-def _locked(folder: Path, task: str = "") -> Iterator[int]:
-    """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
-    require_posix("a run's folder is written")
-    path = folder / (f"{LOCK}-{task}" if task else LOCK)
-    with writing(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    try:
-        with writing(path):
-            _wait_for_lock(descriptor, folder, patient=bool(task))
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _wait_for_lock(descriptor: int, folder: Path, patient: bool) -> None:
-    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error.
-
-    With patience every writer has it: it may be on another machine, of which nothing is known.
-    """
-    deadline = time.monotonic() + ENDING
-    while not lock_descriptor(descriptor, blocking=False):
-        pid = os.pread(descriptor, 32, 0).decode(errors="replace")
-        killed = pid.isdecimal() and not is_alive(int(pid))
-        if (killed or patient) and time.monotonic() <= deadline:
-            time.sleep(0.05)
-            continue
-        who = f"process {pid or 'unknown'} is"
-        if killed:
-            who = f"processes that process {pid}, which has ended, started are still"
-        raise RunError(f"{who} writing to {folder}: wait until it ends, or use another --out")
-
-
 def _require_run_or_empty(folder: Path) -> None:
-    if not folder.exists():
-        return
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
-    with reading(folder):
-        names = sorted(path.name for path in folder.iterdir())
-    others = [name for name in names if name not in (LOCK, CONFIG + ASIDE)]
-    if others and CONFIG not in names:
+    others = [path.name for path in paths_in(folder) if path.name not in (LOCK, CONFIG + ASIDE)]
+    if others and CONFIG not in others:
         raise RunError(
             f"{folder} is not a run folder (it has {others[0]!r} and no {CONFIG}): give a new or empty folder"
         )
