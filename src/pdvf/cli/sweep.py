@@ -50,9 +50,12 @@ class Sweep(Run):
     def main(self, said: str) -> int:
         """Every trial that is missing, and the table."""
         from pdvf.experiment.provenance import use_recorded_cores
-        from pdvf.experiment.remote import require_here
+        from pdvf.experiment.remote import remote_at
 
-        require_here(self.out, "a sweep")
+        if remote_at(self.out) is not None:
+            raise ConfigError(
+                f"a sweep needs a folder of this machine or a shared one, {self.out} is an address: give a path"
+            )
         use_recorded_cores(self.out / "trials" / "001")
         from pdvf.experiment.progress import make_progress
         from pdvf.experiment.sweep import make_sweep

@@ -39,11 +39,13 @@ def last_line(log: str | os.PathLike[str]) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def spawn(words: Sequence[str], log: BinaryIO, env: Mapping[str, str], **more: Any) -> subprocess.Popen[bytes]:
+def spawn(
+    words: Sequence[str], log: BinaryIO, env: Mapping[str, str], cwd: str | None = None, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
     """Starts Python with these words; it writes to the log, which is closed here, and notices when we are gone."""
     with log:
         return subprocess.Popen(
-            [sys.executable, *words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, **more
+            [sys.executable, *words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, cwd=cwd, pass_fds=pass_fds
         )
 
 

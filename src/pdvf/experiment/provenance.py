@@ -17,7 +17,7 @@ import pdvf.config
 from pdvf.core import devices
 from pdvf.experiment.files import read_json
 from pdvf.experiment.node import package_version
-from pdvf.experiment.remote import local_at, remote_at
+from pdvf.experiment.remote import pulled
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -67,9 +67,7 @@ def recorded_cores(run: Path) -> int | None:
 
 def use_recorded_cores(place: str | Path) -> Path:
     """Computes on as many devices as a run was begun with, a new one on every core; returns the run's folder here."""
-    folder, remote = local_at(place), remote_at(place)
-    if remote is not None:
-        remote.pull(folder, lambda artefact: False)
+    folder, _ = pulled(place, lambda artefact: False)
     devices.use_all_cores(recorded_cores(folder))
     return folder
 

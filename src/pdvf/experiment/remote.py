@@ -231,10 +231,12 @@ def local_at(place: str | Path) -> Path:
     return Path("/", found[2]) if found else Path(place)
 
 
-def require_here(place: Path, what: str) -> None:
-    """Raises where a path is an address."""
-    if remote_at(place) is not None:
-        raise ConfigError(f"{what} needs a folder of this machine or a shared one, {place} is an address: give a path")
+def pulled(place: str | Path, wanted: Callable[[str], bool] | None = None) -> tuple[Path, Remote | None]:
+    """The folder of a run; of one at an address, the working copy after it was brought up to date."""
+    folder, remote = local_at(place), remote_at(place)
+    if remote is not None:
+        remote.pull(folder, wanted)
+    return folder, remote
 
 
 def _files(scheme: str) -> Any:

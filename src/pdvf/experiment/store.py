@@ -49,7 +49,7 @@ from pdvf.experiment.files import (
 from pdvf.experiment.locking import LOCK, locked
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
-from pdvf.experiment.remote import Remote, local_at, remote_at
+from pdvf.experiment.remote import Remote, pulled
 from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
@@ -90,7 +90,7 @@ class RunStore:
     @classmethod
     def create(cls, folder: str | Path, config_dict: Mapping[str, Any], command: str) -> RunStore:
         """The run in this folder or at this address, which is new, or was made with the same configuration."""
-        folder, remote = _pulled(folder)
+        folder, remote = pulled(folder)
         _require_run_or_empty(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ class RunStore:
         A run of a family that is not built in is opened only for whoever names that family: to use it is to run its
         code, and the folder may be a stranger's.
         """
-        folder, remote = _pulled(folder)
+        folder, remote = pulled(folder)
         if remote is not None and not (folder / CONFIG).is_file():
             raise RunError(f"{remote.url} is not a run (it has no {CONFIG}), or is not there: check the address")
         if not folder.is_dir():
@@ -326,7 +326,7 @@ class RunStore:
         inputs: Sequence[str] = (),
     ) -> None:
         """Keeps the state after `stage` stages of a phase, in place of earlier ones."""
-        self.save(_stage_name(phase, stage), tree, info=info, inputs=inputs)
+        self.save(f"{phase}-stage-{stage:04d}", tree, info=info, inputs=inputs)
         for earlier, name in self._stages(phase):
             if earlier < stage:
                 self.remove(name)
@@ -369,18 +369,6 @@ class RunStore:
         pattern = re.compile(re.escape(_checked(phase)) + r"-stage-([0-9]+)")
         names = {path.name.split(".")[0] for path in self._artefacts.glob(f"{phase}-stage-*")}
         return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
-
-
-def _pulled(place: str | Path) -> tuple[Path, Remote | None]:
-    """The folder of a run; of one at an address, the working copy after it was brought up to date."""
-    folder, remote = local_at(place), remote_at(place)
-    if remote is not None:
-        remote.pull(folder)
-    return folder, remote
-
-
-def _stage_name(phase: str, stage: int) -> str:
-    return f"{phase}-stage-{stage:04d}"
 
 
 def _checked(name: str) -> str:

@@ -79,7 +79,7 @@ def _cluster(address: str, workers: int) -> Iterator[Any]:
     """Ray, connected to a cluster or to one of its own."""
     os.environ.update({name: value for name, value in SETTINGS.items() if name not in os.environ})
     try:
-        import ray
+        import ray.cloudpickle
     except ImportError:
         raise ConfigError("--executor ray needs Ray, which is not installed: pip install 'pdvf[ray]'") from None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "namespace": "pdvf"}
