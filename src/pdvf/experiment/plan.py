@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.events import Event, Listener, write_event
+from pdvf.experiment.events import Listener, tell_all, write_event
 from pdvf.experiment.scalars import TensorBoard
 from pdvf.experiment.stages import finished, run_phase
 from pdvf.experiment.store import RunStore
@@ -94,12 +95,7 @@ class Task:
                     )
 
         with closing(TensorBoard(store.folder)) as curves:
-
-            def tell(event: Event) -> None:
-                write_event(store.folder, event)
-                curves(event)
-                on_event(event)
-
+            tell = tell_all((partial(write_event, store.folder), curves, on_event))
             run_phase(store, self.make(), self.leaves, self.needs, tell)
 
 

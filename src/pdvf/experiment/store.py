@@ -40,13 +40,13 @@ from pdvf.experiment.files import (
     reading,
     remove_asides,
     remove_file,
-    require_fields,
     sha256,
     to_json,
     write_file,
     writing,
 )
 from pdvf.experiment.locking import LOCK, locked
+from pdvf.experiment.manifest import ANEW, NAME, checked_name, read_manifest
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
 from pdvf.experiment.remote import Remote, pulled
@@ -60,22 +60,6 @@ SWEEP = "sweep.json"
 """In a folder whose `trials` are runs with environments held out."""
 FOLDERS = ("artefacts", "figures", "logs", "tensorboard")
 """What a run writes to beside its own folder."""
-ANEW = "delete it and run the same command again to make it anew"
-MANIFEST = {
-    "bytes": (int,),
-    "sha256": (str,),
-    "inputs": (dict,),
-    "info": (dict,),
-    "versions": (dict,),
-    "device": (dict,),
-    "name": (str,),
-    "config": (str, type(None)),
-}
-"""Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
-DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
-INFO = {"seconds": (int, float, type(None)), "history": (list, type(None))}
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""What artefacts and phases may be called: nothing that leaves their folder."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +152,7 @@ class RunStore:
 
         On another machine, the process of a command that was killed may need a moment to notice.
         """
-        with locked(self.folder, _checked(name)):
+        with locked(self.folder, checked_name(name)):
             yield
 
     # Artefacts
@@ -281,18 +265,7 @@ class RunStore:
         """Everything noted about an artefact, checked: types, names, and the configuration it was made by."""
         if not self.has(name):
             raise RunError(f"artefact {name!r} is not in {self.folder}: run the command that makes it")
-        path = self._manifest(name)
-        manifest = read_json(path, ANEW)
-        require_fields(manifest, MANIFEST, path, ANEW)
-        packages = dict.fromkeys(manifest["versions"], (str, type(None)))
-        inputs = dict.fromkeys(manifest["inputs"], (str,))
-        for part, fields in {"device": DEVICE, "info": INFO, "versions": packages, "inputs": inputs}.items():
-            require_fields(manifest[part], fields, path, ANEW)
-        for given in manifest["inputs"]:
-            if not NAME.fullmatch(given):
-                raise RunError(f"{path} names the input {given!r}, expected the name of an artefact: {ANEW}")
-        if manifest["name"] != name:
-            raise RunError(f"{path} is the manifest of {manifest['name']!r}, expected {name!r}: {ANEW}")
+        manifest = read_manifest(self._manifest(name), name)
         by_version_01 = str(manifest["versions"].get("pdvf")).startswith("0.1.") and "config" not in manifest
         if not by_version_01 and manifest.get("config") != _config_hash(self.config):
             raise RunError(
@@ -359,22 +332,16 @@ class RunStore:
         return self.folder / "artefacts"
 
     def _file(self, name: str) -> Path:
-        return self._artefacts / f"{_checked(name)}.safetensors"
+        return self._artefacts / f"{checked_name(name)}.safetensors"
 
     def _manifest(self, name: str) -> Path:
-        return self._artefacts / f"{_checked(name)}.json"
+        return self._artefacts / f"{checked_name(name)}.json"
 
     def _stages(self, phase: str) -> list[tuple[int, str]]:
         """Stages of which anything is there."""
-        pattern = re.compile(re.escape(_checked(phase)) + r"-stage-([0-9]+)")
+        pattern = re.compile(re.escape(checked_name(phase)) + r"-stage-([0-9]+)")
         names = {path.name.split(".")[0] for path in self._artefacts.glob(f"{phase}-stage-*")}
         return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
-
-
-def _checked(name: str) -> str:
-    if not NAME.fullmatch(name):
-        raise RunError(f"the name {name!r} cannot be used: give one of letters, digits, '-' and '_'")
-    return name
 
 
 def _require_run_or_empty(folder: Path) -> None:

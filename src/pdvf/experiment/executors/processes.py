@@ -122,9 +122,8 @@ def run_side_by_side(
                 ended.process.close()
                 if ended.process.poll():
                     failed.append(ended.task)
-                    event = fail_event(ended.task.store.folder, ended.task.name, ended.process.error())
-                    event = event._replace(seconds=time.monotonic() - ended.began)
-                    write_event(ended.task.store.folder, event)
+                    run, taken = ended.task.store.folder, time.monotonic() - ended.began
+                    write_event(run, fail_event(run, ended.task.name, ended.process.error(), taken))
             for follower in followers:
                 for event in follower.new():
                     on_event(event)
