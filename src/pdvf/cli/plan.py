@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdvf.cli.run import OnFamily
-from pdvf.core.validation import ConfigError
+from pdvf.core.validation import require
 
 START = 20.0
 """Seconds that a process is taken to need to begin and to compile, which parts (--shards) do not share."""
@@ -37,8 +37,7 @@ class Plan(OnFamily):
         from pdvf.paper.pipeline import Problem
 
         for name, least in (("nodes", 1), ("gpus", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"--{name} is {getattr(self, name)}, expected at least {least}")
+            require(getattr(self, name) >= least, f"--{name}", getattr(self, name), f"at least {least}")
         problem = Problem(self.config)
         store = RunStore(local_at(self.out), to_dict(self.config))
         tasks = plan(store, problem, find_methods(self.methods))

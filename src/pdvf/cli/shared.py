@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import tyro
 
 from pdvf.core.processes import exit_on_interrupt
-from pdvf.core.validation import ConfigError
+from pdvf.core.validation import ConfigError, require
 
 if TYPE_CHECKING:
     from pdvf.config import Config
@@ -48,12 +48,10 @@ class Execution:
     task's own node. For simulators of 100 steps a second and less."""
 
     def __post_init__(self) -> None:
-        if self.simulators < 0:
-            raise ConfigError(f"--simulators is {self.simulators}, expected at least 0")
+        require(self.simulators >= 0, "--simulators", self.simulators, "at least 0")
         if self.simulators and self.executor != "ray":
             raise ConfigError(f"--simulators with --executor {self.executor}, expected --executor ray")
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers is {self.workers}, expected at least 1")
+        require(self.workers is None or self.workers >= 1, "--workers", self.workers, "at least 1")
         if self.address and self.executor != "ray":
             raise ConfigError(f"--address is {self.address} with --executor {self.executor}, expected --executor ray")
         if self.side_by_side:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from pdvf.experiment.plan import PART, Task, whole_of
@@ -68,16 +69,14 @@ def schedule(jobs: Sequence[Job], machines: int) -> Schedule:
 def longest_chain(jobs: Sequence[Job]) -> tuple[float, list[Job]]:
     """The jobs that bound the time on any number of machines, each waiting for the one before."""
     makers = {(job.run, leaf): job for job in jobs for leaf in job.leaves}
-    known: dict[tuple[str, str], tuple[float, list[Job]]] = {}
 
+    @cache
     def chain(job: Job) -> tuple[float, list[Job]]:
-        if (job.run, job.name) not in known:
-            before = [chain(makers[job.run, need]) for need in job.needs if (job.run, need) in makers]
-            if job.priority:  # waits for phase 1 in any case
-                before += [chain(other) for other in jobs if other.run == job.run and other.priority == 0]
-            seconds, jobs_before = max(before, default=(0.0, []), key=lambda found: found[0])
-            known[job.run, job.name] = seconds + job.seconds, [*jobs_before, job]
-        return known[job.run, job.name]
+        before = [chain(makers[job.run, need]) for need in job.needs if (job.run, need) in makers]
+        if job.priority:  # waits for phase 1 in any case
+            before += [chain(other) for other in jobs if other.run == job.run and other.priority == 0]
+        seconds, jobs_before = max(before, default=(0.0, []), key=lambda found: found[0])
+        return seconds + job.seconds, [*jobs_before, job]
 
     return max(map(chain, jobs), key=lambda found: found[0])
 
