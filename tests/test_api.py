@@ -27,7 +27,7 @@ TINY_OPTIONS = {name: value for name, value in SMALL.items() if value != SMOKE[n
 @pytest.fixture(autouse=True)
 def checks(monkeypatch) -> Iterator[None]:
     """Without those that whole programs trip over."""
-    monkeypatch.setattr("pdvf.api.use_all_cores", lambda devices=None: None)
+    monkeypatch.setattr("pdvf.core.devices.use_all_cores", lambda devices=None: None)
     with relaxed():
         yield
 

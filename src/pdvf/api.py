@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from pdvf import __version__
 from pdvf.config import ConfigError, from_dict, to_dict, with_options
 from pdvf.config.presets import preset as make_preset
-from pdvf.core.devices import use_all_cores
 from pdvf.deploy.export import UNSTATED, export, make_card, measured, require_exportable
 from pdvf.deploy.pretrained import find
 from pdvf.deploy.runtime import Adapter
@@ -30,8 +29,7 @@ from pdvf.experiment.events import Listener, tell_all
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import write_file
 from pdvf.experiment.plan import TABLE, phases_for, plan, problem_of, recipes_for
-from pdvf.experiment.provenance import recorded_cores
-from pdvf.experiment.remote import head_at
+from pdvf.experiment.provenance import use_recorded_cores
 from pdvf.experiment.store import RunStore
 from pdvf.families import loading
 from pdvf.methods import Method, agent_artefact
@@ -73,7 +71,7 @@ def train(
         >>> run = pdvf.train("spaceship", preset="smoke", out="runs/smoke")
         >>> run.evaluate()["pd-vf"]
     """
-    use_all_cores(recorded_cores(head_at(out)))
+    use_recorded_cores(out)
     target = family if isinstance(family, str) else loading.give(family)
     config = with_options(replace(make_preset(target, preset, budget), seed=seed), options or {})
     problem = Problem(config)
@@ -93,7 +91,7 @@ def open_run(folder: str | Path, family: Any = None, on_stage: Listener | Sequen
     Returns:
         The run, with all that is there.
     """
-    use_all_cores(recorded_cores(head_at(folder)))
+    use_recorded_cores(folder)
     named = family if family is None or isinstance(family, str) else loading.give(family)
     return Run(RunStore.open(folder, family=named), on_stage)
 

@@ -138,7 +138,7 @@ def test_same_actions_and_belief_as_jax_over_whole_episodes(name, tmp_path):
 
 
 def test_a_trained_model_is_exported_by_the_command_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("pdvf.api.use_all_cores", lambda devices=None: None)
+    monkeypatch.setattr("pdvf.core.devices.use_all_cores", lambda devices=None: None)
     file = tmp_path / "plus.pdvf"
     words = [str(tmp_path / "run"), str(file), "--method", "pd-vf-plus"]
     with relaxed():

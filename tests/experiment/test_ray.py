@@ -13,6 +13,7 @@ from pdvf.cli.main import main
 from pdvf.config import ConfigError, to_dict
 from pdvf.experiment.events import Event
 from pdvf.experiment.executors import EXECUTORS, ray
+from pdvf.experiment.node import supervise
 from pdvf.experiment.plan import Task, plan
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.provenance import recorded_cores
@@ -89,7 +90,7 @@ def test_other_versions_are_named():
 
 def test_what_a_node_does(tmp_path, monkeypatch):
     """Without Ray: the function that its workers call."""
-    supervise, family = ray._supervisor(), "spaceship"
+    family = "spaceship"
     words = ["-m", "pdvf.experiment.executors.task", str(tmp_path), family, "train", "--quiet"]
     status, said = supervise(words, str(tmp_path), {}, {"jax": "0.0.1"}, None)
     assert status == 2

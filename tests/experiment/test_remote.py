@@ -261,7 +261,7 @@ def test_from_python_a_run_keeps_its_number_of_devices(memory, monkeypatch, tmp_
     begun["device"]["count"] = 7
     put(store, "environment.json", json.dumps(begun).encode())
     asked = []
-    monkeypatch.setattr("pdvf.api.use_all_cores", asked.append)
+    monkeypatch.setattr("pdvf.core.devices.use_all_cores", asked.append)
     monkeypatch.setenv("PDVF_CACHE", str(tmp_path / "elsewhere"))
     pdvf.open_run(memory)
     assert asked == [7]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -45,6 +44,7 @@ class CheckEngine:
         from pdvf.config import from_dict
         from pdvf.config.presets import preset
         from pdvf.experiment import engine_parity
+        from pdvf.experiment.files import to_json, write_file
         from pdvf.experiment.store import RunStore
         from pdvf.paper import pipeline
 
@@ -60,6 +60,5 @@ class CheckEngine:
         result = engine_parity.check_engine(family, self.engine, actors, self.seed, STEPS, EPISODES)  # type: ignore[arg-type]
         print(engine_parity.table(result))
         if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self.out.write_text(json.dumps(result, indent=2) + "\n")
+            write_file(self.out, to_json(result))
         return 0 if result["returns"]["agree"] else 1

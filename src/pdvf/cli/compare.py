@@ -18,4 +18,4 @@ class Compare(Run):
 
     def main(self, said: str) -> int:
         """What is missing of the phases that methods rest on, then the methods."""
-        return execute(make_plan(self.out, self.config, said, methods=self.methods), self.quiet, self.execution)
+        return execute(make_plan(self.out, self.config, said, methods=self.methods), self.execution)

@@ -36,8 +36,7 @@ from pdvf.cli.shared import Command
 from pdvf.cli.sweep import Sweep
 from pdvf.cli.watch import Watch
 from pdvf.core.processes import INTERRUPTED, LINE
-from pdvf.core.validation import ConfigError
-from pdvf.experiment.errors import RunError
+from pdvf.experiment.errors import in_one_line
 
 COMMANDS: dict[str, type[Command]] = {
     "run": Run,
@@ -85,9 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"pdvf {__version__}")
             return 0
         return parse(first, arguments or ["--help"]).main(shlex.join(["pdvf", *arguments]))
-    except (ConfigError, RunError) as error:
-        print(f"pdvf: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:  # from Python; a process of its own never gets here (`processes.exit_on_interrupt`)
         print(LINE, file=sys.stderr)
         return INTERRUPTED
@@ -95,9 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("pdvf: out of memory; use a smaller preset or smaller batches", file=sys.stderr)
         return 2
     except Exception as error:
-        from pdvf.families.env_pool import fault_of
-
-        fault = fault_of(error)  # JAX wraps what a user's environment raises
+        fault = in_one_line(error)
         if fault is None:
             raise
         print(f"pdvf: {fault}", file=sys.stderr)

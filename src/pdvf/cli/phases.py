@@ -25,15 +25,12 @@ class OfRun:
 class Phase(OfRun):
     """One phase of an existing run."""
 
-    quiet: bool = False
-    """Show no progress."""
     execution: Executed = SERIAL
     phases: ClassVar[tuple[str, ...]]
 
     def main(self, said: str) -> int:
         """Makes what the phase leaves."""
-        tasks = make_plan(self.run, None, said, self.phases, family=self.family)
-        return execute(tasks, self.quiet, self.execution)
+        return execute(make_plan(self.run, None, said, self.phases, family=self.family), self.execution)
 
 
 class Train(Phase):

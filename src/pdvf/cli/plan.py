@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from pdvf.cli.run import OnFamily
-from pdvf.core.validation import ConfigError
+from pdvf.core.validation import require
 
 START = 20.0
 """Seconds that a process is taken to need to begin and to compile, which parts (--shards) do not share."""
@@ -30,35 +31,31 @@ class Plan(OnFamily):
         from pdvf.config import from_dict, to_dict
         from pdvf.experiment import schedule
         from pdvf.experiment.comparison import find_methods
-        from pdvf.experiment.plan import plan, whole_of
+        from pdvf.experiment.plan import PART, plan, whole_of
         from pdvf.experiment.remote import local_at
         from pdvf.experiment.store import RunStore
         from pdvf.paper.pipeline import Problem
 
         for name, least in (("nodes", 1), ("gpus", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"--{name} is {getattr(self, name)}, expected at least {least}")
+            require(getattr(self, name) >= least, f"--{name}", getattr(self, name), f"at least {least}")
         problem = Problem(self.config)
         store = RunStore(local_at(self.out), to_dict(self.config))
         tasks = plan(store, problem, find_methods(self.methods))
         seconds: dict[str, float] = {}
         if self.like is not None:
             other = RunStore.open(self.like, family=self.config.family)
-            taken = {}
-            for task in tasks:
-                found = [name for name in task.leaves if other.has(name)]
-                if found:
-                    taken[task.name] = float(other.info(found[0]).get("seconds") or 0.0)
+            left = {task.name: name for task in tasks for name in reversed(task.leaves) if other.has(name)}
+            taken = {task: float(other.info(name).get("seconds") or 0.0) for task, name in left.items()}
             seconds = schedule.scaled_seconds(problem, Problem(from_dict(other.config)), taken)
         jobs = schedule.jobs_of(tasks, seconds, self.gpus > 0, START)
         machines = self.nodes * max(self.gpus, 1)
         made = schedule.schedule(jobs, machines) if jobs else None
         unit = "GPU" if self.gpus else "node"
         print(f"{'task':28}{unit:>6}{'environment steps':>20}{'rollouts':>12}{'seconds':>10}{'begins':>9}")
-        parts = [whole_of(job.name) for job in jobs if whole_of(job.name) != job.name]
+        parts = Counter(whole_of(job.name) for job in jobs if PART in job.name)
         for job in jobs:
             base = whole_of(job.name)
-            share = 0 if base == job.name and base in parts else 1 / max(parts.count(base), 1)
+            share = 0 if base == job.name and base in parts else 1 / max(parts[base], 1)
             steps = round(schedule.planned_steps(problem, base) * share)
             size = schedule.rollout_bytes(problem, base) * share / 2**20 if steps else 0
             time = f"{job.seconds:10.0f}{made.begins[job.run, job.name]:9.0f}" if made and seconds else ""

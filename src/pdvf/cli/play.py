@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
+
+from pdvf.cli.shared import wait_at
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,6 @@ class Play:
         """Serves the page until it is stopped, or prints the returns."""
         del said
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # one environment at a time; read when JAX is imported
-        from pdvf.core.processes import exit_on_interrupt
         from pdvf.deploy.pretrained import find, load, play, table
         from pdvf.families.mujoco import need
 
@@ -46,7 +46,4 @@ class Play:
         from pdvf.live.page import Page
 
         page = Page(family, file, self.host, self.port)
-        exit_on_interrupt("pdvf: the page is closed")
-        print(f"{file.stem}: {page.url}  (Ctrl-C ends it)", flush=True)
-        threading.Event().wait()
-        return 0
+        return wait_at(file.stem, page.url)

@@ -36,8 +36,6 @@ class Reproduce:
     """Seed of everything that is random."""
     shards: int = 1
     """Parts of phase 1 and of each baseline, tasks of their own for several GPUs or nodes."""
-    quiet: bool = False
-    """Show no progress."""
     execution: Executed = SERIAL
 
     def main(self, said: str) -> int:
@@ -66,20 +64,21 @@ class Reproduce:
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
         status = reproduce.Status(out, tasks, self.execution.workers or 1)
         planned = [(task.store.folder.name, task.name) for task in tasks]
-        progress = make_progress(self.quiet, planned) if not self.execution.side_by_side else ignore
+        quiet = self.execution.quiet
+        progress = make_progress(quiet, planned) if not self.execution.side_by_side else ignore
 
         def on_event(event: Event) -> None:
             progress(event)
             if event.kind != "stage":
                 counted = status.write()
-                if not self.quiet:
+                if not quiet:
                     sys.stderr.write(f"reproduce: {event.run} {words(event)} ({counted})\n")
                     sys.stderr.flush()
             if event.kind == "finish" and event.task == REPORT:
                 reproduce.write_index(out)
 
         try:
-            undone = self.execution.run(tasks, on_event, self.quiet, status.write_clock)
+            undone = self.execution.run(tasks, on_event, status.write_clock)
         finally:
             status.write()  # how long it was at work, also when it is stopped
         print(f"all tables and figures: {reproduce.write_index(out)}")

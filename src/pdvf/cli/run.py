@@ -40,10 +40,8 @@ class OnFamily:
 class Run(OnFamily):
     """Trains on a family, plays in unseen environments, reports."""
 
-    quiet: bool = False
-    """Show no progress."""
     execution: Executed = SERIAL
 
     def main(self, said: str) -> int:
         """All phases and the report."""
-        return execute(make_plan(self.out, self.config, said), self.quiet, self.execution)
+        return execute(make_plan(self.out, self.config, said), self.execution)

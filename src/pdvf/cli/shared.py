@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import tyro
 
-from pdvf.core.validation import ConfigError
+from pdvf.core.processes import exit_on_interrupt
+from pdvf.core.validation import ConfigError, require
 
 if TYPE_CHECKING:
     from pdvf.config import Config
@@ -29,8 +31,10 @@ class Command(Protocol):
 
 @dataclass(frozen=True)
 class Execution:
-    """What runs the tasks of a plan."""
+    """What runs the tasks of a plan, and what it shows."""
 
+    quiet: bool = False
+    """Show no progress."""
     executor: Literal["serial", "processes", "ray"] = "serial"
     """serial: one task after the other, in this process; processes: each in a process of its own; ray: each on a node
     of a Ray cluster (docs/distributed.md). More than one of --workers makes serial processes."""
@@ -44,12 +48,10 @@ class Execution:
     task's own node. For simulators of 100 steps a second and less."""
 
     def __post_init__(self) -> None:
-        if self.simulators < 0:
-            raise ConfigError(f"--simulators is {self.simulators}, expected at least 0")
+        require(self.simulators >= 0, "--simulators", self.simulators, "at least 0")
         if self.simulators and self.executor != "ray":
             raise ConfigError(f"--simulators with --executor {self.executor}, expected --executor ray")
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers is {self.workers}, expected at least 1")
+        require(self.workers is None or self.workers >= 1, "--workers", self.workers, "at least 1")
         if self.address and self.executor != "ray":
             raise ConfigError(f"--address is {self.address} with --executor {self.executor}, expected --executor ray")
         if self.side_by_side:
@@ -61,21 +63,27 @@ class Execution:
         """Whether there can be several tasks at a time, each in a process of its own."""
         return self.executor != "serial" or (self.workers or 1) > 1
 
-    def run(
-        self, tasks: Sequence[Task], on_event: Listener, quiet: bool, tick: Callable[[], None] = lambda: None
-    ) -> list[Task]:
+    def run(self, tasks: Sequence[Task], on_event: Listener, tick: Callable[[], None] = lambda: None) -> list[Task]:
         """Makes tasks and returns those that are not done."""
         from pdvf.experiment.executors import EXECUTORS, ray
 
         if self.executor == "ray":
-            return ray.run(tasks, on_event, self.workers or 0, quiet, tick, self.address, self.simulators)
+            return ray.run(tasks, on_event, self.workers or 0, self.quiet, tick, self.address, self.simulators)
         name = "processes" if self.side_by_side else "serial"
-        return EXECUTORS[name](tasks, on_event, self.workers or 1, quiet, tick)
+        return EXECUTORS[name](tasks, on_event, self.workers or 1, self.quiet, tick)
 
 
 SERIAL = Execution()
 Executed = Annotated[Execution, tyro.conf.arg(name="")]
 """The type of a command's field of that kind, whose arguments are the command's own."""
+
+
+def wait_at(page: str, url: str) -> int:
+    """Says where a page is, which is there until Ctrl-C."""
+    exit_on_interrupt("pdvf: the page is closed")
+    print(f"{page}: {url}  (Ctrl-C ends it)", flush=True)
+    threading.Event().wait()
+    return 0
 
 
 def make_plan(
@@ -91,12 +99,9 @@ def make_plan(
     No phases: those that the methods rest on, with table and report; everything where no methods are named.
     What may be refused comes before the folder is made: family, engine and methods.
     """
-    from pdvf.core.devices import use_all_cores
-    from pdvf.experiment.provenance import changed_since, recorded_cores
-    from pdvf.experiment.remote import head_at
+    from pdvf.experiment.provenance import changed_since, use_recorded_cores
 
-    here = head_at(folder)
-    use_all_cores(recorded_cores(here))
+    here = use_recorded_cores(folder)
     from pdvf.config import from_dict, to_dict
     from pdvf.experiment.comparison import find_methods
     from pdvf.experiment.plan import EVERYTHING, REPORT, TABLE, phases_for, plan
@@ -106,12 +111,11 @@ def make_plan(
     chosen = [] if methods is None else find_methods(methods)
     if phases is None:
         phases = (*phases_for(chosen), TABLE, REPORT) if methods else EVERYTHING
-    store = None
     if config is None:
         store = RunStore.open(folder, family=family)
-        config = from_dict(store.config)
-    problem = Problem(config)
-    if store is None:
+        problem = Problem(from_dict(store.config))
+    else:
+        problem = Problem(config)
         assert problem.engine  # made, or it has raised
         store = RunStore.create(folder, to_dict(config), said)
     if set(phases) - {REPORT} and (change := changed_since(here)):
@@ -119,13 +123,13 @@ def make_plan(
     return plan(store, problem, chosen, phases)
 
 
-def execute(tasks: Sequence[Task], quiet: bool, execution: Execution = SERIAL) -> int:
+def execute(tasks: Sequence[Task], execution: Execution) -> int:
     """Runs a plan; where it ends with a report, prints its table and path."""
     from pdvf.experiment.errors import RunError
     from pdvf.experiment.plan import REPORT
     from pdvf.experiment.progress import make_progress
 
-    progress = make_progress(quiet, [(task.store.folder.name, task.name) for task in tasks])
+    progress = make_progress(execution.quiet, [(task.store.folder.name, task.name) for task in tasks])
     failures: list[str] = []
 
     def on_event(event: Event) -> None:
@@ -133,7 +137,7 @@ def execute(tasks: Sequence[Task], quiet: bool, execution: Execution = SERIAL) -
         if event.kind == "fail":
             failures.append(f"{event.task}: {event.error}")
 
-    if undone := execution.run(tasks, on_event, quiet):
+    if undone := execution.run(tasks, on_event):
         raise RunError(
             f"{len(undone)} of {len(tasks)} tasks are not done; {'; '.join(failures)}. The same command tries again "
             "(with fewer --workers, if memory was short)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -48,40 +49,35 @@ class Sweep(Run):
 
     def main(self, said: str) -> int:
         """Every trial that is missing, and the table."""
-        from pdvf.core.devices import use_all_cores
-        from pdvf.experiment.provenance import recorded_cores
+        from pdvf.experiment.provenance import use_recorded_cores
+        from pdvf.experiment.remote import remote_at
 
-        use_all_cores(recorded_cores(self.out / "trials" / "001"))
+        if remote_at(self.out) is not None:
+            raise ConfigError(
+                f"a sweep needs a folder of this machine or a shared one, {self.out} is an address: give a path"
+            )
+        use_recorded_cores(self.out / "trials" / "001")
         from pdvf.experiment.progress import make_progress
-        from pdvf.experiment.remote import require_here
         from pdvf.experiment.sweep import make_sweep
 
-        require_here(self.out, "a sweep")
         if not all(self.option):
             raise ConfigError("--option needs a name, for example --option ppo.learning_rate 1e-4 3e-4")
         options = {name: list(values) for name, *values in self.option}
         sweep = make_sweep(self.config, options, self.method, self.held_out, bool(self.range))
+        progress, say = make_progress(self.execution.quiet), partial(print, flush=True)
         if self.sampler == "tpe":
             if self.execution.side_by_side:
                 raise ConfigError("--sampler tpe makes one trial after the other, expected no --workers or --executor")
             from pdvf.experiment.tpe import make_search
 
             search = make_search(sweep, self.range, self.trials)
-            print(f"budget: {search.budget()}", flush=True)
-            if not self.dry_run:
-                path = search.run(self.out, said, make_progress(self.quiet), lambda line: print(line, flush=True))
-                print(f"table: {path}")
-            return 0
-        if self.range:
+            run = partial(search.run, self.out, said, progress, say)
+        elif self.range:
             raise ConfigError("--range is for --sampler tpe, expected --option with values: a grid has no ranges")
-        print(f"budget: {sweep.budget()}", flush=True)
+        else:
+            search = sweep
+            run = partial(sweep.run, self.out, said, say, lambda tasks, tick: self.execution.run(tasks, progress, tick))
+        say(f"budget: {search.budget()}")
         if not self.dry_run:
-            progress = make_progress(self.quiet)
-            path = sweep.run(
-                self.out,
-                said,
-                lambda line: print(line, flush=True),
-                lambda tasks, look: self.execution.run(tasks, progress, self.quiet, look),
-            )
-            print(f"table: {path}")
+            print(f"table: {run()}")
         return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+
+from pdvf.cli.shared import wait_at
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,6 @@ class Watch:
     def main(self, said: str) -> int:
         """Serves the page until it is stopped."""
         del said
-        from pdvf.core.processes import exit_on_interrupt
         from pdvf.live.watch import serve
 
-        gate = serve(self.run, self.host, self.port)
-        exit_on_interrupt("pdvf: the page is closed")
-        print(f"{self.run}: {gate.url}  (Ctrl-C ends it)", flush=True)
-        threading.Event().wait()
-        return 0
+        return wait_at(str(self.run), serve(self.run, self.host, self.port).url)

@@ -87,16 +87,11 @@ def others(environments: int, episodes: int) -> np.ndarray:
     return ((e + 1 + j % max(environments - 1, 1)) % environments) * episodes + j
 
 
-def asked_steps(engine: Engine, wanted: Sequence[int] = STEPS) -> tuple[int, ...]:
-    """N_d, and the others that are steps of an episode."""
-    family = engine.family
-    return tuple(sorted({family.probe_steps, *(k for k in wanted if k < family.horizon)}))
-
-
-def measure(problem: Problem, method: Method, agents: Any, wanted: Sequence[int] = STEPS) -> OneStage:
+def measure(problem: Problem, method: Method, agents: Any) -> OneStage:
     """Plays agents [S, ...] twice in all environments: by what they infer, and misled in the training environments."""
     engine, train = problem.engine, problem.contexts.shape[0]
-    environments, steps = problem.judged.shape[0], asked_steps(engine, wanted)
+    environments, family = problem.judged.shape[0], engine.family
+    steps = sorted({family.probe_steps, *(k for k in STEPS if k < family.horizon)})
     own = np.arange(environments * EPISODES)
     by = np.stack([own, np.concatenate([others(train, EPISODES), own[train * EPISODES :]])])
     contexts = np.repeat(problem.judged, EPISODES, axis=0)
@@ -123,13 +118,11 @@ def measure(problem: Problem, method: Method, agents: Any, wanted: Sequence[int]
             "out_of_distribution": jax.vmap(agent.out_of_distribution)(memory.agent).reshape(environments, EPISODES),
         }
 
-    def all_of_them(key: Array, agents: Any) -> dict[str, Array]:
-        return jax.vmap(partial(one, key))(agents)
-
     def play_them() -> tuple[dict[str, Any], dict[str, Array]]:
-        made = shard_over_devices(all_of_them)(problem.key(Stream.ADAPTATION), agents)
+        all_of_them = shard_over_devices(lambda key, agents: jax.vmap(partial(one, key))(agents))
+        made = all_of_them(problem.key(Stream.ADAPTATION), agents)
         seeds = made["choice"].shape[0]
-        played = float(2 * seeds * environments * EPISODES * engine.family.horizon)
+        played = float(2 * seeds * environments * EPISODES * family.horizon)
         fixed = {"steps": jnp.asarray(steps), "train_count": jnp.asarray(train), "contexts": problem.judged}
         return {adaptation_artefact(method.name): fixed | made}, {"evaluation_steps": jnp.asarray(played)}
 

@@ -97,14 +97,14 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
     probed = body.begin(engine, repeated, keys[2])
 
     def play(z_pi: Array) -> tuple[Array, Array]:
-        """Mean returns [E] of an embedding [e]."""
-        return halves(body.finish(engine, repeated, probed, jnp.tile(z_pi, (repeated.shape[0], 1)), keys[3])[0])
-
-    def play_each(z_pi: Array) -> Array:
         """Mean returns [E] of embeddings [E * J, e], each in its own episode."""
-        return halves(body.finish(engine, repeated, probed, z_pi, keys[3])[0])[1]
+        return halves(body.finish(engine, repeated, probed, z_pi, keys[3])[0])
 
-    known_by, sampled = jax.lax.map(play, sample, batch_size=32)
+    def play_everywhere(z_pi: Array) -> tuple[Array, Array]:
+        """The same of one embedding [e]."""
+        return play(jnp.tile(z_pi, (repeated.shape[0], 1)))
+
+    known_by, sampled = jax.lax.map(play_everywhere, sample, batch_size=32)
     s0, z_d = (x.reshape(count, EPISODES, -1)[:, 0] for x in (probed.s0, probed.z_d))
     predicted, rated = (
         jax.vmap(lambda z, say=say: jax.vmap(say, in_axes=(0, None, 0))(s0, z, z_d))(sample)
@@ -120,8 +120,8 @@ def _measure(problem: Problem, policies: Actor, adapter: Adapter, key: Array) ->
         "decoded": sampled[:count][places, places],
         "known": sampled[jnp.argmax(known_by, axis=0), places],
         "ranked": sampled[jnp.argmax(rated, axis=0), places],
-        "optimal": play_each(usual),
-        "adapted": play_each(inferred),
+        "optimal": play(usual)[1],
+        "adapted": play(inferred)[1],
         "sampled": sampled,
         "predicted": predicted,
         "lowest": jnp.broadcast_to(adapter.scale.low, (count,)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,8 +12,8 @@ import numpy as np
 
 from pdvf.core.arrays import Array, Scaler
 from pdvf.engines import Engine, MujocoCEngine, make_engine
-from pdvf.engines.rollout import acting, episode_returns
 from pdvf.families.base import Family, MujocoFamily
+from pdvf.paper.problem import transfer
 from pdvf.rl.networks import Actor, make_actor_critic
 
 TOLERANCE = 0.02  # of the mean size of returns
@@ -37,7 +38,11 @@ def check_engine(
     contexts = np.concatenate([family.train(seed).contexts, family.test(seed).contexts])
     step_key, play_key = jax.random.split(jax.random.key(seed))
     errors = _one_step(reference, other, contexts, actors, step_key, steps)
-    ours, theirs = (_returns(engine, contexts, actors, play_key, episodes) for engine in (reference, other))
+    repeated = jnp.asarray(np.repeat(contexts, episodes, axis=0))
+    ours, theirs = (
+        np.asarray(jax.jit(partial(transfer, engine, repeated))(actors, play_key), np.float64)  # [P, E * episodes]
+        for engine in (reference, other)
+    )
     gap = abs(float(theirs.mean() - ours.mean())) / float(np.abs(ours).mean())
     spread = np.sqrt(ours.var(ddof=1) / ours.size + theirs.var(ddof=1) / theirs.size) / np.abs(ours).mean()
     return {
@@ -104,17 +109,6 @@ def _one_step(reference: MujocoCEngine, other: Engine, contexts: np.ndarray, act
         }
     rows["same_end"] = float(agree[alive].mean())
     return rows
-
-
-def _returns(engine: Engine, contexts: np.ndarray, actors: Actor, key: Array, episodes: int) -> np.ndarray:
-    """Returns [P, E * episodes] of policies without noise."""
-    repeated = jnp.asarray(np.repeat(contexts, episodes, axis=0))
-
-    def one(actor: Actor, key: Array) -> Array:
-        return episode_returns(engine, repeated, acting(actor), key)
-
-    keys = jax.random.split(key, actors.log_std.shape[0])
-    return np.asarray(jax.jit(jax.vmap(one))(actors, keys), np.float64)
 
 
 def table(result: dict[str, Any]) -> str:

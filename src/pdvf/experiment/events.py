@@ -80,9 +80,9 @@ def write_event(folder: Path, event: Event) -> None:
             os.close(file)
 
 
-def fail_event(run: Path, task: str, error: str) -> Event:
+def fail_event(run: Path, task: str, error: str, seconds: float = 0.0) -> Event:
     """A task ended without what it should leave."""
-    return Event(time.time(), run.name, task, "fail", error=error)
+    return Event(time.time(), run.name, task, "fail", seconds=seconds, error=error)
 
 
 class Follower:

@@ -15,11 +15,10 @@ import numpy as np
 
 from pdvf.config import Config
 from pdvf.core.arrays import Array
-from pdvf.core.validation import ConfigError
 from pdvf.engines import Engine, make_engine
+from pdvf.experiment.errors import in_one_line
 from pdvf.experiment.progress import duration
 from pdvf.families.base import Family
-from pdvf.families.env_pool import fault_of
 
 STEPS = 50
 """Steps, at most, that environments are compared over."""
@@ -60,10 +59,8 @@ def check_family(
     found: list[Finding] = []
     try:
         found.extend(_findings(family, seed, engine, presets or {}))
-    except ConfigError as error:
-        found.append(Finding("environments", False, str(error)))
     except Exception as error:
-        words = fault_of(error) or f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        words = in_one_line(error) or f"{type(error).__name__}: {str(error).splitlines()[0]}"
         found.append(Finding("environments", False, str(words)))
     return found
 
@@ -86,10 +83,8 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
     finite = bool(np.isfinite(one.reward).all() and np.isfinite(one.observation).all())
     yield Finding("numbers", finite, "finite" if finite else "observations or rewards that are not finite")
     same = bool(np.array_equal(one.observation, two.observation) and np.array_equal(one.reward, two.reward))
-    words = (
-        "the same seed and actions give the same episode" if same else "the same seed and actions differ in two tries"
-    )
-    yield Finding("seeding", same, words)
+    tries = "give the same episode" if same else "differ in two tries"
+    yield Finding("seeding", same, f"the same seed and actions {tries}")
     yield from _contexts(family, one, contexts, train.numbers + test.numbers)
     yield _hidden(engine, contexts, seed)
     yield _ends(engine, contexts, seed)
@@ -98,10 +93,8 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
     yield Finding("speed", True, f"{rate:,.0f} steps/s of the environments alone")
     for preset, config in presets.items():
         count = simulated_steps(config, len(train.numbers), len(test.numbers))
-        words = (
-            f"about {duration(count / rate)} of simulation ({count / 1e6:,.2g} million steps), learning comes on top"
-        )
-        yield Finding(f"  {preset}", True, words)
+        words = f"about {duration(count / rate)} of simulation ({count / 1e6:,.2g} million steps)"
+        yield Finding(f"  {preset}", True, f"{words}, learning comes on top")
 
 
 def _contexts(family: Family, played: Played, contexts: np.ndarray, numbers: tuple[int, ...]) -> Iterator[Finding]:
@@ -110,24 +103,16 @@ def _contexts(family: Family, played: Played, contexts: np.ndarray, numbers: tup
     moved = np.nanstd(path, axis=(0, 1)) + 1e-12
     apart = np.sqrt(np.nanmean((path[:, :, None] - path[:, None]) ** 2 / moved**2, axis=(0, 3)))  # [n, n]
     reward = np.nanmean(np.abs(played.reward[:, :, None] - played.reward[:, None]), axis=0)
-    twins = [
-        (numbers[i], numbers[j])
-        for i in range(len(numbers))
-        for j in range(i)
-        if apart[i, j] < 1e-5 and reward[i, j] < 1e-6 and not np.array_equal(contexts[i], contexts[j])
-    ]
+    pairs = [(i, j) for i in range(len(numbers)) for j in range(i) if not np.array_equal(contexts[i], contexts[j])]
+    twins = [(numbers[i], numbers[j]) for i, j in pairs if apart[i, j] < 1e-5 and reward[i, j] < 1e-6]
     nearest = (apart + np.diag(np.full(len(numbers), np.inf))).min(axis=1)
     words = f"every context changes the path, by {nearest.min():.2g} of its spread at least"
     if twins:
         words = f"contexts that do the same: {', '.join(f'{i} and {j}' for j, i in twins[:4])}"
     yield Finding("dynamics", not twins, words)
     for k, name in enumerate(family.context_names):
-        differ = [
-            apart[i, j]
-            for i in range(len(numbers))
-            for j in range(i)
-            if contexts[i, k] != contexts[j, k] and np.array_equal(np.delete(contexts[i], k), np.delete(contexts[j], k))
-        ]
+        others = np.delete(contexts, k, axis=1)
+        differ = [apart[i, j] for i, j in pairs if np.array_equal(others[i], others[j])]
         if differ:
             yield Finding(f"  {name}", max(differ) > 1e-5, f"alone it moves the path by up to {max(differ):.2g}")
 
@@ -146,10 +131,8 @@ def _hidden(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
     spread = truth[held].var(axis=0) + 1e-12
     explained = 1 - ((guess - truth[held]) ** 2).mean(axis=0) / spread
     told = [n for n, x in zip(engine.family.context_names, explained, strict=True) if x > 0.5]
-    words = (
-        f"the first observation tells {', '.join(told)}" if told else "the first observation does not tell the context"
-    )
-    return Finding("hidden", not told, words)
+    tells = f"tells {', '.join(told)}" if told else "does not tell the context"
+    return Finding("hidden", not told, f"the first observation {tells}")
 
 
 def _ends(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
@@ -172,20 +155,18 @@ def _identified(engine: Engine, contexts: np.ndarray, seed: int) -> Iterator[Fin
     for k in sorted({*looked, *doubled}):
         before = found[max(found)] if found else {}  # who has seen more steps has seen these, too
         found[k] = {name: max(r2, before.get(name, r2)) for name, r2 in _shows(family, contexts, played, k).items()}
-    if not found[looked[-1]]:
+    each, last = [], found[looked[-1]]
+    if not last:
         return
-    each = []
-    for name in found[looked[-1]]:
+    for name in last:
         enough = next((k for k, scores in found.items() if scores[name] >= SHOWS), None)
         until = f"{SHOWS} after {enough}" if enough else f"{SHOWS} not reached"
         each.append(f"{name} {'/'.join(f'{max(found[k][name], 0.0):.2f}' for k in looked)} ({until})")
     words = f"R2 of the context from {'/'.join(map(str, looked))} random steps: {'; '.join(each)}"
     yield Finding("identified", True, words)
-    if max(found[looked[-1]].values()) < NOTHING:
-        words = (
-            f"no method can adapt to what does not show in the first {looked[-1]} steps: best-single will do as well"
-        )
-        yield Finding("", True, words)
+    if max(last.values()) < NOTHING:
+        words = f"no method can adapt to what does not show in the first {looked[-1]} steps"
+        yield Finding("", True, f"{words}: best-single will do as well")
 
 
 def _shows(family: Family, contexts: np.ndarray, played: Played, steps: int) -> dict[str, float]:

@@ -81,12 +81,17 @@ def remove_file(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def paths_in(folder: Path) -> list[Path]:
+    """What a folder holds, sorted; nothing where it is not there."""
+    with reading(folder):
+        return sorted(folder.iterdir()) if folder.exists() else []
+
+
 def remove_asides(folder: Path) -> None:
     """Removes what kills left of files that were being written in a folder."""
-    with reading(folder):
-        left = [path for path in folder.iterdir() if path.name.endswith(ASIDE) and not path.is_dir()]
-    for path in left:
-        remove_file(path)
+    for path in paths_in(folder):
+        if path.name.endswith(ASIDE) and not path.is_dir():
+            remove_file(path)
 
 
 def folders_below(folder: Path) -> list[Path]:
@@ -95,9 +100,7 @@ def folders_below(folder: Path) -> list[Path]:
         raise RunError(f"{folder} is a symbolic link, expected a folder: nothing is written through links; remove it")
     if not folder.is_dir():
         return []
-    with reading(folder):
-        found = [path for path in folder.iterdir() if path.is_dir()]
-    return [folder, *(deeper for path in found for deeper in folders_below(path))]
+    return [folder, *(deeper for path in paths_in(folder) if path.is_dir() for deeper in folders_below(path))]
 
 
 def read_file(path: Path) -> bytes:

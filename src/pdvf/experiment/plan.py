@@ -28,7 +28,7 @@ from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.events import Event, Listener, write_event
+from pdvf.experiment.events import Listener, tell_all, write_event
 from pdvf.experiment.scalars import TensorBoard
 from pdvf.experiment.stages import finished, run_phase
 from pdvf.experiment.store import RunStore
@@ -95,12 +95,7 @@ class Task:
                     )
 
         with closing(TensorBoard(store.folder)) as curves:
-
-            def tell(event: Event) -> None:
-                write_event(store.folder, event)
-                curves(event)
-                on_event(event)
-
+            tell = tell_all((partial(write_event, store.folder), curves, on_event))
             run_phase(store, self.make(), self.leaves, self.needs, tell)
 
 
@@ -240,22 +235,16 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
             method.name, Recipe(train, needs, (agent_artefact(method.name),), method.skeleton, most_parts=seeds)
         )
 
+    def add_episodes(method: Method, artefact: str, play: Callable[[Problem, Method, Any], Staged[Any]]) -> None:
+        needs = (agent_artefact(method.name),)
+        recipes[artefact] = Recipe(lambda problem, agents: play(problem, method, agents), needs, (artefact,))
+
     for method in methods:
         add(method)
-        agent, returns = agent_artefact(method.name), returns_artefact(method.name)
-        recipes[returns] = Recipe(partial(_evaluation, method), (agent,), (returns,))
+        add_episodes(method, returns_artefact(method.name), evaluate)
         if method.adapting:
-            asked = adaptation_artefact(method.name)
-            recipes[asked] = Recipe(partial(_adaptation, method), (agent,), (asked,))
+            add_episodes(method, adaptation_artefact(method.name), measure)
     return recipes
-
-
-def _evaluation(method: Method, problem: Problem, agents: Any) -> Staged[Any]:
-    return evaluate(problem, method, agents)
-
-
-def _adaptation(method: Method, problem: Problem, agents: Any) -> Staged[Any]:
-    return measure(problem, method, agents)
 
 
 def leading_to(artefacts: Iterable[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:

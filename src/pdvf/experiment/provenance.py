@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -15,7 +14,10 @@ import jax
 
 import pdvf
 import pdvf.config
+from pdvf.core import devices
 from pdvf.experiment.files import read_json
+from pdvf.experiment.node import package_version
+from pdvf.experiment.remote import pulled
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -36,19 +38,13 @@ def describe_environment(command: str) -> dict[str, Any]:
 @functools.cache
 def versions() -> dict[str, str | None]:
     """Versions of the packages that decide the bits."""
-    found: dict[str, str | None] = {"pdvf": pdvf.__version__}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    return {"pdvf": pdvf.__version__} | {name: package_version(name) for name in PACKAGES}
 
 
 def device() -> dict[str, Any]:
     """Kind and number of the devices that JAX computes on; other ones give other bits."""
-    devices = jax.devices()
-    found = {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)}
+    first, *others = jax.devices()
+    found = {"platform": first.platform, "kind": first.device_kind, "count": 1 + len(others)}
     return found | ({"processor": processor()} if found["platform"] == "cpu" else {})
 
 
@@ -64,27 +60,31 @@ def processor() -> str:
 
 def recorded_cores(run: Path) -> int | None:
     """How many devices a run was begun with, if it was on a CPU."""
-    if not (run / "environment.json").is_file():
-        return None
-    noted = read_json(run / "environment.json", "delete it").get("device")
+    noted = _noted(run).get("device")
     count = noted.get("count") if isinstance(noted, dict) and noted.get("platform") == "cpu" else None
     return count if isinstance(count, int) and 1 <= count <= 1024 else None
 
 
+def use_recorded_cores(place: str | Path) -> Path:
+    """Computes on as many devices as a run was begun with, a new one on every core; returns the run's folder here."""
+    folder, _ = pulled(place, lambda artefact: False)
+    devices.use_all_cores(recorded_cores(folder))
+    return folder
+
+
 def changed_since(run: Path) -> str | None:
     """What is not as it was when a run was begun, in words, if it bears on the bits; None if nothing is."""
-    if not (run / "environment.json").is_file():
-        return None
-    noted = read_json(run / "environment.json", "delete it")
-    then, now = _deciding(noted.get("versions"), noted.get("device")), _deciding(versions(), device())
+    noted, now = _noted(run), versions() | device()
+    parts = [part for part in (noted.get("versions"), noted.get("device")) if isinstance(part, dict)]
+    then = {name: value for part in parts for name, value in part.items()}
     changes = [f"{name} {then[name]} then, {now[name]} now" for name in now if then.get(name, now[name]) != now[name]]
     return "; ".join(changes) or None
 
 
-def _deciding(versions: Any, device: Any) -> dict[str, Any]:
-    """Versions and device as one flat dictionary."""
-    parts = (part for part in (versions, device) if isinstance(part, dict))
-    return {name: value for part in parts for name, value in part.items()}
+def _noted(run: Path) -> dict[str, Any]:
+    """What `describe_environment` said when a run was begun; nothing where the file is gone."""
+    file = run / "environment.json"
+    return read_json(file, "delete it") if file.is_file() else {}
 
 
 def commit() -> str | None:

@@ -23,13 +23,12 @@ from pdvf.core.processes import is_alive
 from pdvf.core.validation import ConfigError
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import read_file, remove_file, write_file
+from pdvf.experiment.manifest import NAME
 
 T = TypeVar("T")
 ADDRESS = re.compile(r"([a-z][a-z0-9+.]+):/+(.+)")
 """One slash is enough: a path has lost the other."""
 ARTEFACTS, DATA, MANIFEST = "artefacts", ".safetensors", ".json"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""What artefacts and phases may be called: nothing that leaves their folder."""
 HEAD = ("config.json", "environment.json")
 LEASE = "lease.json"
 PATIENCE = 120.0
@@ -104,16 +103,11 @@ class Remote:
         if not self._create(name, read_file(folder / name)):
             write_file(folder / name, self._read(name))
 
-    def remove(self, *names: str) -> None:
-        """Removes objects; one that is not there is no mistake."""
+    def remove(self, name: str) -> None:
+        """Removes an object; one that is not there is no mistake."""
         self._require_lease()
-
-        def remove(files: Any) -> None:
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    files.rm_file(self._at(name))
-
-        self._patiently(remove)
+        with contextlib.suppress(FileNotFoundError):
+            self._patiently(lambda files: files.rm_file(self._at(name)))
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:
@@ -212,9 +206,7 @@ class Remote:
         while True:
             try:
                 return call(_files(self._scheme))
-            except (FileNotFoundError, FileExistsError):
-                raise
-            except ConfigError:
+            except (FileNotFoundError, FileExistsError, ConfigError):
                 raise
             except Exception as error:
                 words = " ".join(str(error).split())[:200]
@@ -246,18 +238,12 @@ def local_at(place: str | Path) -> Path:
     return Path("/", found[2]) if found else Path(place)
 
 
-def head_at(place: str | Path) -> Path:
-    """The folder here of a run, with what it was begun with where it is in a store."""
-    remote, folder = remote_at(place), local_at(place)
+def pulled(place: str | Path, wanted: Callable[[str], bool] | None = None) -> tuple[Path, Remote | None]:
+    """The folder of a run; of one at an address, the working copy after it was brought up to date."""
+    folder, remote = local_at(place), remote_at(place)
     if remote is not None:
-        remote.pull(folder, lambda artefact: False)
-    return folder
-
-
-def require_here(place: Path, what: str) -> None:
-    """Raises where a path is an address."""
-    if remote_at(place) is not None:
-        raise ConfigError(f"{what} needs a folder of this machine or a shared one, {place} is an address: give a path")
+        remote.pull(folder, wanted)
+    return folder, remote
 
 
 def _files(scheme: str) -> Any:
@@ -268,9 +254,8 @@ def _files(scheme: str) -> Any:
 
         return fsspec.filesystem(scheme, **({"use_listings_cache": False} if scheme in OTHERS else {}))
     except ImportError:
-        extra = "s3" if scheme == "s3" else ""
-        install = f"pip install 'pdvf[{extra}]'" if extra else f"pip install {package}"
-        raise ConfigError(f"{scheme}:// needs {package}, which is not installed: {install}") from None
+        install = "'pdvf[s3]'" if scheme == "s3" else package
+        raise ConfigError(f"{scheme}:// needs {package}, which is not installed: pip install {install}") from None
     except ValueError as error:
         raise ConfigError(f"unknown kind of address {scheme}://, expected s3://, gs:// or a path ({error})") from None
 

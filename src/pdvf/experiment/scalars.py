@@ -62,7 +62,7 @@ class TensorBoard:
         return records
 
 
-class WandB:
+class WandB(contextlib.AbstractContextManager["WandB"]):
     """A listener that logs every stage to one run of Weights & Biases (`pip install 'pdvf[wandb]'`).
 
         with pdvf.callbacks.WandB(project="winds", mode="offline") as curves:
@@ -78,9 +78,6 @@ class WandB:
     def __init__(self, **settings: Any) -> None:
         self._settings, self._run, self._tasks = settings, None, set[str]()
         _wandb()  # or say now that it is not installed
-
-    def __enter__(self) -> WandB:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
-from pdvf.experiment.plan import Task, whole_of
+from pdvf.experiment.plan import PART, Task, whole_of
 from pdvf.methods import METHODS
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import PHASES, Problem
@@ -67,16 +69,14 @@ def schedule(jobs: Sequence[Job], machines: int) -> Schedule:
 def longest_chain(jobs: Sequence[Job]) -> tuple[float, list[Job]]:
     """The jobs that bound the time on any number of machines, each waiting for the one before."""
     makers = {(job.run, leaf): job for job in jobs for leaf in job.leaves}
-    known: dict[tuple[str, str], tuple[float, list[Job]]] = {}
 
+    @cache
     def chain(job: Job) -> tuple[float, list[Job]]:
-        if (job.run, job.name) not in known:
-            before = [chain(makers[job.run, need]) for need in job.needs if (job.run, need) in makers]
-            if job.priority:  # waits for phase 1 in any case
-                before += [chain(other) for other in jobs if other.run == job.run and other.priority == 0]
-            seconds, jobs_before = max(before, default=(0.0, []), key=lambda found: found[0])
-            known[job.run, job.name] = seconds + job.seconds, [*jobs_before, job]
-        return known[job.run, job.name]
+        before = [chain(makers[job.run, need]) for need in job.needs if (job.run, need) in makers]
+        if job.priority:  # waits for phase 1 in any case
+            before += [chain(other) for other in jobs if other.run == job.run and other.priority == 0]
+        seconds, jobs_before = max(before, default=(0.0, []), key=lambda found: found[0])
+        return seconds + job.seconds, [*jobs_before, job]
 
     return max(map(chain, jobs), key=lambda found: found[0])
 
@@ -86,19 +86,16 @@ def jobs_of(tasks: Sequence[Task], seconds: Mapping[str, float], gpus: bool, sta
 
     Joining parts takes a `start` alone, which is the time of a process to begin and to compile.
     """
-    count: dict[tuple[str, str], int] = {}
-    for task in tasks:
-        key = task.store.folder.name, whole_of(task.name)
-        count[key] = count.get(key, 0) + (whole_of(task.name) != task.name)
+    parts = Counter((task.store.folder.name, whole_of(task.name)) for task in tasks if PART in task.name)
     jobs = []
     for task in tasks:
         if task.leaves and not task.done:
-            parts = count[task.store.folder.name, whole_of(task.name)]
-            taken = seconds.get(whole_of(task.name), 0.0)
-            if parts:
-                taken = start + (taken / parts if whole_of(task.name) != task.name else 0.0)
+            run, whole = task.store.folder.name, whole_of(task.name)
+            taken = seconds.get(whole, 0.0)
+            if (run, whole) in parts:
+                taken = start + (taken / parts[run, whole] if PART in task.name else 0.0)
             share = task.gpus if gpus else 1.0
-            jobs.append(Job(task.store.folder.name, task.name, task.needs, task.leaves, task.priority, share, taken))
+            jobs.append(Job(run, task.name, task.needs, task.leaves, task.priority, share, taken))
     return jobs
 
 

@@ -20,9 +20,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,55 +28,38 @@ from typing import Any, TypeVar
 
 import numpy as np
 import safetensors.numpy
-from filelock import lock_descriptor
 
-from pdvf.core.processes import is_alive, require_posix
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import (
     ASIDE,
     flatten,
     folders_below,
+    paths_in,
     read_file,
     read_json,
     reading,
     remove_asides,
     remove_file,
-    require_fields,
     sha256,
     to_json,
     write_file,
     writing,
 )
+from pdvf.experiment.locking import LOCK, locked
+from pdvf.experiment.manifest import ANEW, NAME, checked_name, read_manifest
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
-from pdvf.experiment.remote import NAME, Remote, local_at, remote_at
+from pdvf.experiment.remote import Remote, pulled
 from pdvf.families.registry import family_names
 
 Tree = TypeVar("Tree")
 
-LOCK = ".lock"
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 SWEEP = "sweep.json"
 """In a folder whose `trials` are runs with environments held out."""
-ENDING = 10.0
-"""Seconds that the processes of a killed command are given to end."""
 FOLDERS = ("artefacts", "figures", "logs", "tensorboard")
 """What a run writes to beside its own folder."""
-ANEW = "delete it and run the same command again to make it anew"
-MANIFEST = {
-    "bytes": (int,),
-    "sha256": (str,),
-    "inputs": (dict,),
-    "info": (dict,),
-    "versions": (dict,),
-    "device": (dict,),
-    "name": (str,),
-    "config": (str, type(None)),
-}
-"""Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
-DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
-INFO = {"seconds": (int, float, type(None)), "history": (list, type(None))}
 
 
 @dataclass(frozen=True)
@@ -93,13 +74,13 @@ class RunStore:
     @classmethod
     def create(cls, folder: str | Path, config_dict: Mapping[str, Any], command: str) -> RunStore:
         """The run in this folder or at this address, which is new, or was made with the same configuration."""
-        folder, remote = _pulled(folder)
+        folder, remote = pulled(folder)
         if remote is None:  # a working copy is ours, whatever is left in it of a run that was deleted
             _require_run_or_empty(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).is_file():
-            with _locked(folder):
+            with locked(folder):
                 if not (folder / CONFIG).is_file():
                     write_file(folder / CONFIG, to_json(config_dict))
                     if remote is not None:
@@ -125,7 +106,7 @@ class RunStore:
         A run of a family that is not built in is opened only for whoever names that family: to use it is to run its
         code, and the folder may be a stranger's.
         """
-        folder, remote = _pulled(folder)
+        folder, remote = pulled(folder)
         if remote is not None and not (folder / CONFIG).is_file():
             raise RunError(f"{remote.url} is not a run (it has no {CONFIG}), or is not there: check the address")
         if not folder.is_dir():
@@ -158,7 +139,7 @@ class RunStore:
 
         A process that inherits the file descriptor shares the lock until it ends.
         """
-        with _locked(self.folder) as descriptor, self.remote.lease() if self.remote else contextlib.nullcontext():
+        with locked(self.folder) as descriptor, self.remote.lease() if self.remote else contextlib.nullcontext():
             for folder in (self.folder, *(path for name in FOLDERS for path in folders_below(self.folder / name))):
                 remove_asides(folder)
             try:
@@ -172,7 +153,7 @@ class RunStore:
 
         On another machine, the process of a command that was killed may need a moment to notice.
         """
-        with _locked(self.folder, _checked(name)):
+        with locked(self.folder, checked_name(name)):
             yield
 
     # Artefacts
@@ -241,7 +222,7 @@ class RunStore:
         self._write(name, read_file(other._file(name)), to_json(manifest))
 
     def _write(self, name: str, data: bytes, manifest: bytes) -> None:
-        self._forget(name)  # a manifest never stands beside another version's file
+        self._remove(self._manifest(name))  # a manifest never stands beside another version's file
         write_file(self._file(name), data)
         write_file(self._manifest(name), manifest)
         self._publish(self._file(name), self._manifest(name))
@@ -250,11 +231,10 @@ class RunStore:
         if self.remote is not None:
             self.remote.publish(self.folder, *(file.relative_to(self.folder).as_posix() for file in files))
 
-    def _forget(self, name: str) -> None:
-        """Removes the manifest."""
-        remove_file(self._manifest(name))
+    def _remove(self, file: Path) -> None:
+        remove_file(file)
         if self.remote is not None:
-            self.remote.remove(self._manifest(name).relative_to(self.folder).as_posix())
+            self.remote.remove(file.relative_to(self.folder).as_posix())
 
     def publish_logs(self) -> None:
         """Sends events, logs and curves, where the run is in an object store; they are worth no failure."""
@@ -270,16 +250,13 @@ class RunStore:
         manifest, file = self.manifest(name), self._file(name)
         with reading(file):
             size = file.stat().st_size
+        differs = ""
         if size != manifest["bytes"]:
-            raise RunError(
-                f"artefact {file} was truncated or altered ({size} bytes, manifest says {manifest['bytes']}): {ANEW}"
-            )
-        found = sha256(file)
-        if found != manifest["sha256"]:
-            raise RunError(
-                f"artefact {file} was truncated or altered ({size} bytes as in the manifest, but sha256 is "
-                f"{found[:12]}, manifest says {manifest['sha256'][:12]}): {ANEW}"
-            )
+            differs = f"{size} bytes, manifest says {manifest['bytes']}"
+        elif (found := sha256(file)) != (noted := manifest["sha256"]):
+            differs = f"{size} bytes as in the manifest, but sha256 is {found[:12]}, manifest says {noted[:12]}"
+        if differs:
+            raise RunError(f"artefact {file} was truncated or altered ({differs}): {ANEW}")
         for source, checksum in manifest["inputs"].items():
             # An input that was deleted is no contradiction: it is compared when it has been made anew.
             if self.has(source) and self.manifest(source)["sha256"] != checksum:
@@ -289,18 +266,7 @@ class RunStore:
         """Everything noted about an artefact, checked: types, names, and the configuration it was made by."""
         if not self.has(name):
             raise RunError(f"artefact {name!r} is not in {self.folder}: run the command that makes it")
-        path = self._manifest(name)
-        manifest = read_json(path, ANEW)
-        require_fields(manifest, MANIFEST, path, ANEW)
-        packages = dict.fromkeys(manifest["versions"], (str, type(None)))
-        inputs = dict.fromkeys(manifest["inputs"], (str,))
-        for part, fields in {"device": DEVICE, "info": INFO, "versions": packages, "inputs": inputs}.items():
-            require_fields(manifest[part], fields, path, ANEW)
-        for given in manifest["inputs"]:
-            if not NAME.fullmatch(given):
-                raise RunError(f"{path} names the input {given!r}, expected the name of an artefact: {ANEW}")
-        if manifest["name"] != name:
-            raise RunError(f"{path} is the manifest of {manifest['name']!r}, expected {name!r}: {ANEW}")
+        manifest = read_manifest(self._manifest(name), name)
         by_version_01 = str(manifest["versions"].get("pdvf")).startswith("0.1.") and "config" not in manifest
         if not by_version_01 and manifest.get("config") != _config_hash(self.config):
             raise RunError(
@@ -320,10 +286,8 @@ class RunStore:
 
     def remove(self, name: str) -> None:
         """Removes an artefact, the manifest first, so that it is never there by half."""
-        self._forget(name)
-        remove_file(self._file(name))
-        if self.remote is not None:
-            self.remote.remove(self._file(name).relative_to(self.folder).as_posix())
+        self._remove(self._manifest(name))
+        self._remove(self._file(name))
 
     # Stages of a phase that is under way
 
@@ -336,7 +300,7 @@ class RunStore:
         inputs: Sequence[str] = (),
     ) -> None:
         """Keeps the state after `stage` stages of a phase, in place of earlier ones."""
-        self.save(_stage_name(phase, stage), tree, info=info, inputs=inputs)
+        self.save(f"{phase}-stage-{stage:04d}", tree, info=info, inputs=inputs)
         for earlier, name in self._stages(phase):
             if earlier < stage:
                 self.remove(name)
@@ -369,80 +333,23 @@ class RunStore:
         return self.folder / "artefacts"
 
     def _file(self, name: str) -> Path:
-        return self._artefacts / f"{_checked(name)}.safetensors"
+        return self._artefacts / f"{checked_name(name)}.safetensors"
 
     def _manifest(self, name: str) -> Path:
-        return self._artefacts / f"{_checked(name)}.json"
+        return self._artefacts / f"{checked_name(name)}.json"
 
     def _stages(self, phase: str) -> list[tuple[int, str]]:
         """Stages of which anything is there."""
-        pattern = re.compile(re.escape(_checked(phase)) + r"-stage-([0-9]+)")
+        pattern = re.compile(re.escape(checked_name(phase)) + r"-stage-([0-9]+)")
         names = {path.name.split(".")[0] for path in self._artefacts.glob(f"{phase}-stage-*")}
         return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
 
 
-def _pulled(place: str | Path) -> tuple[Path, Remote | None]:
-    """The folder of a run; of one at an address, the working copy after it was brought up to date."""
-    folder, remote = local_at(place), remote_at(place)
-    if remote is not None:
-        remote.pull(folder)
-    return folder, remote
-
-
-def _stage_name(phase: str, stage: int) -> str:
-    return f"{phase}-stage-{stage:04d}"
-
-
-def _checked(name: str) -> str:
-    if not NAME.fullmatch(name):
-        raise RunError(f"the name {name!r} cannot be used: give one of letters, digits, '-' and '_'")
-    return name
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, task: str = "") -> Iterator[int]:
-    """Holds the folder's lock; the system lets go of it when the process ends, however it ends."""
-    require_posix("a run's folder is written")
-    path = folder / (f"{LOCK}-{task}" if task else LOCK)
-    with writing(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    try:
-        with writing(path):
-            _wait_for_lock(descriptor, folder, patient=bool(task))
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _wait_for_lock(descriptor: int, folder: Path, patient: bool) -> None:
-    """Takes the lock; processes of a command that was killed have a moment to end, any other writer is an error.
-
-    With patience every writer has it: it may be on another machine, of which nothing is known.
-    """
-    deadline = time.monotonic() + ENDING
-    while not lock_descriptor(descriptor, blocking=False):
-        pid = os.pread(descriptor, 32, 0).decode(errors="replace")
-        killed = pid.isdecimal() and not is_alive(int(pid))
-        if (killed or patient) and time.monotonic() <= deadline:
-            time.sleep(0.05)
-            continue
-        who = f"process {pid or 'unknown'} is"
-        if killed:
-            who = f"processes that process {pid}, which has ended, started are still"
-        raise RunError(f"{who} writing to {folder}: wait until it ends, or use another --out")
-
-
 def _require_run_or_empty(folder: Path) -> None:
-    if not folder.exists():
-        return
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
-    with reading(folder):
-        names = sorted(path.name for path in folder.iterdir())
-    others = [name for name in names if name not in (LOCK, CONFIG + ASIDE)]
-    if others and CONFIG not in names:
+    others = [path.name for path in paths_in(folder) if path.name not in (LOCK, CONFIG + ASIDE)]
+    if others and CONFIG not in others:
         raise RunError(
             f"{folder} is not a run folder (it has {others[0]!r} and no {CONFIG}): give a new or empty folder"
         )

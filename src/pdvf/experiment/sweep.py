@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,7 @@ import numpy as np
 
 from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.files import ASIDE, read_json, reading, require_fields, to_csv, to_json, write_file
+from pdvf.experiment.files import ASIDE, paths_in, read_json, require_fields, to_csv, to_json, write_file
 from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole_of
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.schedule import planned_steps
@@ -109,30 +110,44 @@ class Sweep:
         """What a trial has to make: the method's returns and whatever they come from."""
         return leading_to([returns_artefact(self.method.name)], recipes_for([self.method]))
 
-    def budget(self) -> str:
-        """What it will take, in words."""
-        parts, steps = [f"{len(self.configs)} trials of {self.method.name}"], 0
-        made: dict[str, dict[str, Config]] = {}  # by phase and what decides it
-        for config in self.configs:
-            for name in self.recipes:
-                if name in PHASES:
-                    made.setdefault(name, {})[self._deciding(config, name)] = config
-                else:
-                    steps += planned_steps(HeldOut(config, held_out=self.held_out), name)
-        for config in made.get("train", {}).values():
-            steps += planned_steps(HeldOut(config, held_out=self.held_out), "train")
-        parts += [f"{phase} {len(made[phase])} times" for phase in PHASES if phase in made]
-        parts.append(f"{steps:,} environment steps of reinforcement learning".replace(",", " "))
-        return f"{'; '.join(parts)}; judged in held-out training environments {', '.join(map(str, self.held_out))}"
+    @cached_property
+    def makers(self) -> list[dict[str, int]]:
+        """For each trial and task, the trial that makes what it leaves: the first with the same options for it."""
+        first: dict[tuple[str, str], int] = {}
+        return [
+            {name: first.setdefault((name, self._deciding(trial, name)), trial) for name in self.recipes}
+            for trial in range(len(self.configs))
+        ]
 
-    def _deciding(self, config: Config, phase: str) -> str:
-        """The options that decide a phase's artefacts, as text."""
-        data, names = to_dict(config), []
+    def _deciding(self, trial: int, task: str) -> str:
+        """The options that decide what a phase leaves, as text; a method is every trial's own."""
+        if task not in PHASES:
+            return str(trial)
+        data, names = to_dict(self.configs[trial]), []
         for name, matters in MATTERS.items():
             names += matters
-            if name == phase:
+            if name == task:
                 break
         return json.dumps({name: data[name] for name in names})
+
+    def problem(self, config: Config) -> HeldOut:
+        """A trial's configuration without the environments held out."""
+        return HeldOut(config, held_out=self.held_out)
+
+    @property
+    def judged(self) -> str:
+        """Where trials are judged, in words."""
+        return f"judged in held-out training environments {', '.join(map(str, self.held_out))}"
+
+    def budget(self) -> str:
+        """What it will take, in words."""
+        made = [(name, trial) for trial, makers in enumerate(self.makers) for name in makers if makers[name] == trial]
+        count = Counter(name for name, _ in made)
+        steps = sum(planned_steps(self.problem(self.configs[trial]), name) for name, trial in made)
+        parts = [f"{len(self.configs)} trials of {self.method.name}"]
+        parts += [f"{phase} {count[phase]} times" for phase in PHASES if phase in count]
+        parts.append(f"{steps:,} environment steps of reinforcement learning".replace(",", " "))
+        return f"{'; '.join(parts)}; {self.judged}"
 
     def description(self) -> dict[str, Any]:
         """Plain data for sweep.json."""
@@ -149,11 +164,9 @@ class Sweep:
         stores: list[RunStore] = []
         tasks: list[Task] = []
         for i, config in enumerate(self.configs):
-            store = trial_store(folder, i + 1, config, command)
-            shared = {name for name in self.recipes if name in PHASES and self._first(i, name) != i}
-            planned = plan(store, HeldOut(config, held_out=self.held_out), [self.method], tuple(self.recipes))
-            tasks += [task for task in planned if whole_of(task.name) in {*self.recipes} - shared]
-            stores.append(store)
+            stores.append(make_trial(folder, i, config, command))
+            planned = plan(stores[i], self.problem(config), [self.method], tuple(self.recipes))
+            tasks += [task for task in planned if self.makers[i].get(whole_of(task.name)) == i]
         told: set[int] = set()
 
         def look() -> None:
@@ -172,52 +185,56 @@ class Sweep:
             )
         return folder / "sweep.csv"
 
-    def _first(self, trial: int, phase: str) -> int:
-        """The first trial whose artefacts of a phase are the same."""
-        mine = self._deciding(self.configs[trial], phase)
-        return next(i for i, config in enumerate(self.configs) if self._deciding(config, phase) == mine)
-
     def _adopt(self, stores: Sequence[RunStore]) -> None:
         """Takes over from earlier trials what does not differ, once it is there; the caller holds all locks."""
-        for i, store in enumerate(stores):
-            for phase in (name for name in self.recipes if name in PHASES):
-                other = stores[self._first(i, phase)]
-                for leaf in self.recipes[phase].leaves:
-                    if other is not store and other.has(leaf) and not store.has(leaf):
-                        store.adopt(leaf, other)
+        for store, makers in zip(stores, self.makers, strict=True):
+            for name, maker in makers.items():
+                for leaf in self.recipes[name].leaves:
+                    if stores[maker] is not store and stores[maker].has(leaf) and not store.has(leaf):
+                        store.adopt(leaf, stores[maker])
 
     def _write(self, folder: Path, stores: Sequence[RunStore], done: Sequence[int]) -> int:
         """Writes sweep.csv with the trials that are done and returns the best of them."""
-        held = len(self.held_out)
-        rows = []
-        for store in (stores[i] for i in done):
-            name = returns_artefact(self.method.name)
+        held, name = len(self.held_out), returns_artefact(self.method.name)
+        rows: dict[int, tuple[Mapping[str, Any], Sequence[float]]] = {}
+        for i in done:
+            store = stores[i]
             played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
             require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
             scores = played["honest"].mean(axis=2)  # [S, E]
             per_seed = scores[:, -held:].mean(axis=1)
             seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
-            rows.append((per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds))
-        best = done[int(np.argmax([row[0] for row in rows]))]
-        names = ("held_out_return", "held_out_std", "trained_return", "seconds")
-        table: list[Sequence[Any]] = [("trial", *self.options, *names, "best")]
-        for i, row in zip(done, rows, strict=True):
-            values = [self.combinations[i][name] for name in self.options]
-            table.append((i + 1, *values, *(f"{value:.6g}" for value in row), "yes" if i == best else ""))
-        write_file(folder / "sweep.csv", to_csv(table).encode())
-        return best
+            rows[i] = self.combinations[i], (per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds)
+        return write_table(folder, ("held_out_return", "held_out_std", "trained_return", "seconds"), rows)
 
     def _words(self, trial: int) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.combinations[trial].items())
 
 
-def trial_store(folder: Path, number: int, config: Config, command: str) -> RunStore:
-    """The run of a trial; raises where a symbolic link is on the way."""
-    trial = folder / "trials" / f"{number:03d}"
+def make_trial(folder: Path, number: int, config: Config, command: str) -> RunStore:
+    """The run of a trial, by its number from 0."""
+    trial = folder / "trials" / f"{number + 1:03d}"
     for place in (trial.parent, trial):
         if place.is_symlink():
             raise RunError(f"{place} is a symbolic link, expected a folder: nothing is written through links")
     return RunStore.create(trial, to_dict(config), command)
+
+
+def write_table(
+    folder: Path, columns: Sequence[str], rows: Mapping[int, tuple[Mapping[str, Any], Sequence[float]]]
+) -> int:
+    """Writes sweep.csv and returns the number of the best trial.
+
+    Rows are a trial's options and its numbers under `columns`, none where it was given up; the first one decides.
+    """
+    best = max(rows, key=lambda i: rows[i][1][0] if rows[i][1] else float("-inf"))
+    options = next(iter(rows.values()))[0]
+    table: list[Sequence[Any]] = [("trial", *options, *columns, "best")]
+    for i, (chosen, numbers) in rows.items():
+        cells = [f"{number:.6g}" for number in numbers] or [""] * len(columns)
+        table.append((i + 1, *chosen.values(), *cells, "yes" if i == best and numbers else ""))
+    write_file(folder / "sweep.csv", to_csv(table).encode())
+    return best
 
 
 def problem_of(store: RunStore) -> Problem:
@@ -284,10 +301,8 @@ def _middle(numbers: Sequence[int]) -> tuple[int, ...]:
 def claim(folder: Path, description: dict[str, Any]) -> None:
     """Makes the folder this sweep's own, or raises when it is another's."""
     path, data = folder / SWEEP, to_json(description)
-    with reading(folder):
-        there = {found.name for found in folder.iterdir()} if folder.exists() else set()
-    others = not path.is_file() and there - {SWEEP + ASIDE}  # that was cut short by a kill
-    if others:
+    others = [there for there in paths_in(folder) if there.name != SWEEP + ASIDE]  # that was cut short by a kill
+    if others and not path.is_file():
         raise RunError(f"{folder} is not the folder of a sweep: give a new or empty folder as --out")
     if path.is_file() and read_json(path, "use another --out") != json.loads(data):
         raise RunError(f"{folder} belongs to a sweep with other options: use another --out")

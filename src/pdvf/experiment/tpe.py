@@ -23,10 +23,10 @@ from pdvf.config import ConfigError, to_dict, with_options
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener
 from pdvf.experiment.executors import EXECUTORS
-from pdvf.experiment.files import flatten, read_json, require_fields, to_csv, to_json, write_file
-from pdvf.experiment.plan import Task, plan
+from pdvf.experiment.files import flatten, read_json, require_fields, to_json, write_file
+from pdvf.experiment.plan import plan
 from pdvf.experiment.store import RunStore
-from pdvf.experiment.sweep import HeldOut, Sweep, claim, parsed, trial_store
+from pdvf.experiment.sweep import HeldOut, Sweep, claim, make_trial, parsed, write_table
 from pdvf.methods import play_everywhere
 from pdvf.methods.base import RETURNS, agent_artefact, returns_artefact
 from pdvf.paper.problem import Stream
@@ -44,8 +44,7 @@ class Search:
 
     def budget(self) -> str:
         """What it will take, in words."""
-        numbers = ", ".join(map(str, self.sweep.held_out))
-        return f"{self.trials} trials of {self.sweep.method.name}; judged in held-out training environments {numbers}"
+        return f"{self.trials} trials of {self.sweep.method.name}; {self.sweep.judged}"
 
     def run(self, folder: Path, command: str, on_event: Listener, say: Callable[[str], None]) -> Path:
         """Runs every trial that is missing and returns the table's path."""
@@ -55,20 +54,21 @@ class Search:
         study = optuna.create_study(
             direction="maximize", sampler=optuna.samplers.TPESampler(seed=self.sweep.base.seed % 2**32)
         )
-        rows: list[tuple[dict[str, Any], float | None]] = []
+        rows: dict[int, tuple[Mapping[str, Any], Sequence[float]]] = {}
         for i in range(self.trials):
             trial = study.ask()
             chosen = self._propose(trial)
-            store = trial_store(folder, i + 1, with_options(self.sweep.base, chosen), command)
+            config = with_options(self.sweep.base, chosen)
+            store = make_trial(folder, i, config, command)
             try:
-                value = _Trial(self.sweep, store, trial, optuna.TrialPruned).run(on_event)
+                problem, given_up = self.sweep.problem(config), optuna.TrialPruned
+                value = held_out_return(self.sweep, store, problem, trial, given_up, on_event)
                 study.tell(trial, value)
+                rows[i], got = (chosen, [value]), f"{value:.4g}"
             except optuna.TrialPruned:
-                value = None
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            rows.append((chosen, value))
-            best = self._write(folder, rows)
-            got = "given up" if value is None else f"{value:.4g}"
+                rows[i], got = (chosen, []), "given up"
+            best = write_table(folder, ["held_out_return"], rows)
             say(f"trial {i + 1} of {self.trials}: {_words(chosen)}: {got}; best so far: {_words(rows[best][0])}")
         return folder / "sweep.csv"
 
@@ -80,73 +80,56 @@ class Search:
             found[name] = suggest(name, low, high, log=low > 0 and high >= 10 * low)
         return found
 
-    def _write(self, folder: Path, rows: Sequence[tuple[dict[str, Any], float | None]]) -> int:
-        """Writes sweep.csv and returns the best trial's place."""
-        best = max(range(len(rows)), key=lambda i: float("-inf") if (value := rows[i][1]) is None else value)
-        table: list[Sequence[Any]] = [("trial", *rows[0][0], "held_out_return", "best")]
-        for i, (chosen, value) in enumerate(rows):
-            got = "" if value is None else f"{value:.6g}"
-            table.append((i + 1, *chosen.values(), got, "yes" if i == best and value is not None else ""))
-        write_file(folder / "sweep.csv", to_csv(table).encode())
-        return best
+
+def held_out_return(
+    sweep: Sweep, store: RunStore, problem: HeldOut, trial: Any, given_up: type[Exception], on_event: Listener
+) -> float:
+    """What a trial is worth, watched between the stages of the method's own training; raises where it is given up."""
+    file, held, method = store.folder / NOTES, len(sweep.held_out), sweep.method
+    values, over = noted(file)
+    for stage, value in values.items():
+        trial.report(value, int(stage))
+    if over:
+        raise given_up
+    wanted = returns_artefact(method.name)
+    planned = plan(store, problem, [method], tuple(sweep.recipes))
+    training = next(task for task in planned if task.name == method.name)
+    contexts, key = jnp.asarray(problem.judged[-held:]), problem.key(Stream.COMPARISON)
+
+    @jax.jit
+    def mean_return(agents: Any) -> Any:
+        episodes = problem.config.evaluate.episodes
+        return jnp.mean(play_everywhere(problem.engine, agents, contexts, episodes, method.privileged, key)["honest"])
+
+    def watch(event: Event) -> None:
+        on_event(event)
+        latest = store.latest_stage(training.name)
+        if (event.kind, event.task) != ("stage", training.name) or latest is None or latest[0] != event.stage:
+            return
+        phase = training.make()
+        state = store.load(latest[1], jax.eval_shape(phase.start))
+        values[str(event.stage)] = value = float(mean_return(phase.finish(state)[agent_artefact(method.name)]))
+        trial.report(value, event.stage)
+        over = trial.should_prune()
+        write_file(file, to_json({"values": values, "given_up": over}))
+        if over:
+            raise given_up(f"below the median of earlier trials after stage {event.stage}")
+
+    EXECUTORS["serial"]([task for task in planned if task.name == wanted or not task.name.startswith(RETURNS)], watch)
+    return float(store.load_arrays(wanted)["honest"][:, -held:].mean())
 
 
-class _Trial:
-    """One trial of a study: its tasks, watched between the stages of the method's own training."""
-
-    def __init__(self, sweep: Sweep, store: RunStore, trial: Any, given_up: type[Exception]):
-        self._sweep, self._store, self._trial, self._given_up = sweep, store, trial, given_up
-        self._problem = HeldOut(with_options(sweep.base, trial.params), held_out=sweep.held_out)
-        self._file = store.folder / NOTES
-        self._values: dict[str, float] = {}
-        self._over = False
-        if self._file.is_file():
-            advice = "delete the folder of the trial"
-            noted = read_json(self._file, advice)
-            require_fields(noted, {"values": (dict,), "given_up": (bool,)}, self._file, advice)
-            require_fields(noted["values"], dict.fromkeys(noted["values"], (int, float)), self._file, advice)
-            if not all(stage.isdecimal() for stage in noted["values"]):
-                raise RunError(f"{self._file}: 'values' has names that are no stages: {advice}")
-            self._values, self._over = noted["values"], noted["given_up"]
-
-    def run(self, on_event: Listener) -> float:
-        """The mean return in held-out environments; raises where the trial is given up."""
-        for stage, value in self._values.items():
-            self._trial.report(value, int(stage))
-        if self._over:
-            raise self._given_up
-        method, wanted = self._sweep.method, returns_artefact(self._sweep.method.name)
-        planned = plan(self._store, self._problem, [method], tuple(self._sweep.recipes))
-        tasks = [task for task in planned if task.name == wanted or not task.name.startswith(RETURNS)]
-        training = next(task for task in planned if task.name == method.name)
-        EXECUTORS["serial"](tasks, self._watched(training, on_event))
-        return float(self._store.load_arrays(wanted)["honest"][:, -len(self._sweep.held_out) :].mean())
-
-    def _watched(self, training: Task, on_event: Listener) -> Listener:
-        held, method = len(self._sweep.held_out), self._sweep.method
-        engine, episodes = self._problem.engine, self._problem.config.evaluate.episodes
-        contexts, key = jnp.asarray(self._problem.judged[-held:]), self._problem.key(Stream.COMPARISON)
-
-        @jax.jit
-        def held_out_return(agents: Any) -> Any:
-            return jnp.mean(play_everywhere(engine, agents, contexts, episodes, method.privileged, key)["honest"])
-
-        def watch(event: Event) -> None:
-            on_event(event)
-            latest = self._store.latest_stage(training.name)
-            if (event.kind, event.task) != ("stage", training.name) or latest is None or latest[0] != event.stage:
-                return
-            phase = training.make()
-            state = self._store.load(latest[1], jax.eval_shape(phase.start))
-            value = float(held_out_return(phase.finish(state)[agent_artefact(method.name)]))
-            self._trial.report(value, event.stage)
-            self._values[str(event.stage)] = value
-            self._over = self._trial.should_prune()
-            write_file(self._file, to_json({"values": self._values, "given_up": self._over}))
-            if self._over:
-                raise self._given_up(f"below the median of earlier trials after stage {event.stage}")
-
-        return watch
+def noted(file: Path) -> tuple[dict[str, float], bool]:
+    """What is known of a trial: returns by stage, and whether it was given up."""
+    if not file.is_file():
+        return {}, False
+    advice = "delete the folder of the trial"
+    notes = read_json(file, advice)
+    require_fields(notes, {"values": (dict,), "given_up": (bool,)}, file, advice)
+    require_fields(notes["values"], dict.fromkeys(notes["values"], (int, float)), file, advice)
+    if not all(stage.isdecimal() for stage in notes["values"]):
+        raise RunError(f"{file}: 'values' has names that are no stages: {advice}")
+    return notes["values"], notes["given_up"]
 
 
 def make_search(sweep: Sweep, ranges: Sequence[Sequence[str]], trials: int) -> Search:

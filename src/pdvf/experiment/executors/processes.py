@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from pdvf.experiment.events import Follower, Listener, fail_event, write_event
 from pdvf.experiment.files import writing
+from pdvf.experiment.node import last_line, open_log, spawn
 from pdvf.experiment.plan import Task, locks, may_start
 
 PAUSE = 0.2
@@ -122,9 +122,8 @@ def run_side_by_side(
                 ended.process.close()
                 if ended.process.poll():
                     failed.append(ended.task)
-                    event = fail_event(ended.task.store.folder, ended.task.name, ended.process.error())
-                    event = event._replace(seconds=time.monotonic() - ended.began)
-                    write_event(ended.task.store.folder, event)
+                    run, taken = ended.task.store.folder, time.monotonic() - ended.began
+                    write_event(run, fail_event(run, ended.task.name, ended.process.error(), taken))
             for follower in followers:
                 for event in follower.new():
                     on_event(event)
@@ -149,23 +148,8 @@ def environment(task: Task) -> dict[str, str]:
     return {PRIORITY: str(int(task.priority > 1))}
 
 
-def last_line(log: Path) -> str:
-    """What a process said last."""
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
-
-
 def start(task: Task, locks: Sequence[int], quiet: bool) -> subprocess.Popen[bytes]:
     """Starts a process here that shares the locks; what it says goes to the task's log."""
-    task.log.parent.mkdir(exist_ok=True)
-    words = [sys.executable, *command(task, quiet)]
     with writing(task.log):
-        log = open(task.log, "ab", opener=_not_through_links)  # noqa: SIM115
-    with log:
-        return subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=locks, env=environment(task) | os.environ
-        )
-
-
-def _not_through_links(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        log = open_log(task.log)
+    return spawn(command(task, quiet), log, environment(task) | os.environ, pass_fds=locks)

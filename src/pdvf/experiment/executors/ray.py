@@ -22,9 +22,11 @@ from typing import Any
 
 from pdvf.core.processes import cores
 from pdvf.core.validation import ConfigError
+from pdvf.experiment import node
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Listener, parse_event, write_event
 from pdvf.experiment.executors.processes import Local, Process, command, environment, run_side_by_side, start
+from pdvf.experiment.node import package_version
 from pdvf.experiment.plan import Task, locks
 from pdvf.experiment.provenance import PACKAGES
 from pdvf.families.env_workers import CLUSTER, SIMULATORS
@@ -57,8 +59,7 @@ def run(
     With simulators, the environments of a task's Gymnasium family are stepped by so many actors on any nodes.
     """
     with locks(tasks) as descriptors, _cluster(address, workers) as ray:
-        stores = {task.store.folder: task.store for task in tasks}
-        mailbox = _mailbox(ray) if any(store.remote for store in stores.values()) else None
+        mailbox = ray.remote(num_cpus=0)(node.Mailbox).remote() if any(task.store.remote for task in tasks) else None
         submit, watch = _submitter(ray, quiet, mailbox, simulators), _Watch(ray)
 
         def begin(task: Task) -> Process:
@@ -82,11 +83,11 @@ def _cluster(address: str, workers: int) -> Iterator[Any]:
     settings = SETTINGS if address else SETTINGS | GUARDED
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     try:
-        import ray
+        import ray.cloudpickle
     except ImportError:
         raise ConfigError("--executor ray needs Ray, which is not installed: pip install 'pdvf[ray]'") from None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "namespace": "pdvf"}
-    if address:
+    if address not in ("", "auto"):
         _require_answer(address)
     try:
         if address:
@@ -98,6 +99,7 @@ def _cluster(address: str, workers: int) -> Iterator[Any]:
                 ray.init("local", include_dashboard=False, num_cpus=room, object_store_memory=OBJECTS, **quiet)
     except Exception as error:  # of many kinds, from Ray and from below it
         raise ConfigError(_why(address, error)) from None
+    ray.cloudpickle.register_pickle_by_value(node)  # else a node would look for that file in its own pdvf
     try:
         yield ray
     finally:
@@ -107,20 +109,19 @@ def _cluster(address: str, workers: int) -> Iterator[Any]:
 def _require_answer(address: str) -> None:
     """Raises unless somebody listens there; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
-    if address == "auto":
-        return
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ConfigError(f"--address is {address!r}, expected auto or HOST:PORT of a Ray cluster's head")
-    if not _answers(host, int(port)):
+    if not _answers(address):
         raise ConfigError(
             f"no Ray cluster answers at --address {address}: start its head with `ray start --head --port {port}`, "
             "or check host and port"
         )
 
 
-def _answers(host: str, port: int) -> bool:
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, port), 5.0):
+        with socket.create_connection((host, int(port)), 5.0):
             return True
     except OSError:
         return False
@@ -158,8 +159,7 @@ class _Watch:
         if now < self._looked + 1.0:
             return
         self._looked = now
-        host, _, port = self._address.rpartition(":")
-        if _answers(host, int(port)):
+        if _answers(self._address):
             self._answered = time.monotonic()
         elif now > self._answered + UNREACHABLE:
             raise RunError(
@@ -168,31 +168,14 @@ class _Watch:
             )
 
 
-def _mailbox(ray: Any) -> Any:
-    """An actor that takes lines of events from the nodes until they are fetched."""
-
-    class Mailbox:
-        def __init__(self) -> None:
-            self._lines: list[tuple[str, bytes]] = []
-
-        def put(self, folder: str, lines: list[bytes]) -> None:
-            self._lines += [(folder, line) for line in lines]
-
-        def take(self) -> list[tuple[str, bytes]]:
-            lines, self._lines = self._lines, []
-            return lines
-
-    return ray.remote(num_cpus=0)(Mailbox).remote()
-
-
 def _submitter(ray: Any, quiet: bool, mailbox: Any, simulators: int) -> Callable[[Task], Process]:
     """What hands a task to the cluster."""
-    versions = {name: _version(name) for name in ("pdvf", *PACKAGES)}
+    versions = {name: package_version(name) for name in ("pdvf", *PACKAGES)}
     gpus = ray.cluster_resources().get("GPU", 0) > 0
     variables = {name: value for name, value in os.environ.items() if name.startswith(SAME_BITS)}
     if simulators:
         variables |= {SIMULATORS: str(simulators), CLUSTER: ray.get_runtime_context().gcs_address}
-    supervise = ray.remote(_supervisor())
+    supervise = ray.remote(node.supervise)
 
     def submit(task: Task) -> Process:
         resources = {"num_cpus": 1, "num_gpus": task.gpus if gpus else 0}
@@ -207,116 +190,25 @@ def _submitter(ray: Any, quiet: bool, mailbox: Any, simulators: int) -> Callable
     return submit
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _supervisor() -> Callable[..., tuple[int, str]]:
-    """What a Ray worker does: a function of its own, so that it takes nothing but Python's library along."""
-
-    def supervise(
-        command: list[str], folder: str, given: dict[str, str], versions: dict[str, str | None], mailbox: Any
-    ) -> tuple[int, str]:
-        """Makes a task on this node: its exit status, and what it said last."""
-        import importlib.metadata
-        import os
-        import platform
-        import shutil
-        import subprocess
-        import sys
-        import tempfile
-
-        def version(package: str) -> str | None:
-            try:
-                return importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                return None
-
-        node, run, name = platform.node(), command[2], command[4]
-        for package, expected in versions.items():
-            if (found := version(package)) != expected:
-                return 2, f"node {node} has {package} {found}, expected {expected} as where the command was given"
-        own = None if mailbox is None else tempfile.mkdtemp(prefix="pdvf-")
-        here = run if own is None else os.path.join(own, os.path.basename(run))
-        if own is None and not os.path.isdir(run):
-            return (
-                2,
-                f"node {node} does not see {run}, expected a folder that all nodes share, or an address (s3://...)",
-            )
-        sent = 0
-
-        def tell() -> None:
-            """Sends the events since the last call."""
-            nonlocal sent
-            path = os.path.join(here, "events.jsonl")
-            if mailbox is None or not os.path.isfile(path):
-                return
-            with open(path, "rb") as file:
-                file.seek(sent)
-                lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
-            if lines:
-                sent += sum(map(len, lines))
-                mailbox.put.remote(run, lines)
-
-        try:
-            log = os.path.join(here, "logs", f"{name}.log")
-            os.makedirs(os.path.dirname(log), exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            with os.fdopen(os.open(log, flags, 0o666), "ab") as file:
-                process = subprocess.Popen(
-                    [sys.executable, *command[:2], here, *command[3:]],
-                    stdin=subprocess.PIPE,
-                    stdout=file,
-                    stderr=file,
-                    cwd=folder if os.path.isdir(folder) else None,
-                    env=os.environ | given,
-                )
-            status = None
-            try:
-                while status is None:
-                    try:
-                        status = process.wait(0.2)
-                    except subprocess.TimeoutExpired:
-                        tell()
-            finally:  # also when the task is cancelled
-                process.kill()
-                process.communicate()
-            tell()
-            with open(log, errors="replace") as file:
-                lines = file.read().strip().splitlines()
-        finally:
-            if own is not None:
-                shutil.rmtree(own, ignore_errors=True)
-        words = f"{lines[-1] if lines else 'it said nothing'} (node {node}; all of it: {log})"
-        if status < 0 or status == 75:  # killed, or the node's own trouble: another try may go well
-            raise RuntimeError(f"status {status}: {words}")
-        return status, words
-
-    return supervise
-
-
 class _Remote:
     """A task on some node."""
 
     def __init__(self, ray: Any, task: Task, reference: Any) -> None:
         self._ray, self._task, self._reference = ray, task, reference
-        self._ended: tuple[int, str] | None = None
+        self._status: int | None = None
+        self._words = ""
 
     def poll(self) -> int | None:
         """As `Process`; what was published is fetched."""
-        if self._ended is None and self._ray.wait([self._reference], timeout=0)[0]:
+        if self._status is None and self._ray.wait([self._reference], timeout=0)[0]:
             try:
-                status, words = self._ray.get(self._reference)
+                self._status, self._words = self._ray.get(self._reference)
             except Exception as error:
-                status, words = 1, f"{_cause(error)} (tried {RETRIES + 1} times)"
+                self._status, self._words = 1, f"{_cause(error)} (tried {RETRIES + 1} times)"
             store, leaves = self._task.store, self._task.leaves
-            if store.remote is not None and status == 0:
+            if store.remote is not None and self._status == 0:
                 store.remote.pull(store.folder, lambda artefact: artefact in leaves)
-            self._ended = status, words
-        return None if self._ended is None else self._ended[0]
+        return self._status
 
     def terminate(self) -> None:
         """As `Process`."""
@@ -329,7 +221,7 @@ class _Remote:
 
     def error(self) -> str:
         """As `Process`."""
-        return "" if self._ended is None else self._ended[1]
+        return self._words
 
 
 def _cause(error: Exception) -> str:

@@ -26,9 +26,8 @@ def run(
             try:
                 task.run(on_event)
             except Exception as error:
-                event = fail_event(
-                    task.store.folder, task.name, str(fault_of(error) or f"{type(error).__name__}: {error}")
-                )
+                why = str(fault_of(error) or f"{type(error).__name__}: {error}")
+                event = fail_event(task.store.folder, task.name, why)
                 with suppress(RunError):  # the same disk may be full
                     write_event(task.store.folder, event)
                 on_event(event)

@@ -12,16 +12,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pdvf.core.devices import use_all_cores
 from pdvf.core.processes import exit_on_interrupt, exit_with_parent
-from pdvf.core.validation import OneLineError
+from pdvf.experiment.errors import in_one_line
 from pdvf.experiment.plan import find_task
 from pdvf.experiment.progress import make_progress
-from pdvf.experiment.provenance import recorded_cores
+from pdvf.experiment.provenance import use_recorded_cores
 from pdvf.experiment.remote import remote_at
 from pdvf.experiment.store import RunStore
 from pdvf.experiment.sweep import problem_of
-from pdvf.families.env_pool import fault_of
 
 HERE = 75
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -36,7 +34,7 @@ def main(folder: str, family: str, name: str, *words: str) -> int:
     try:
         if remote is not None and fresh:
             remote.pull(Path(folder), lambda artefact: False)
-        use_all_cores(recorded_cores(Path(folder)))
+        use_recorded_cores(folder)
         store = replace(RunStore.open(folder, trials=True, family=family), remote=remote)
         task = find_task(store, problem_of(store), name)
         if remote is not None and fresh:
@@ -46,8 +44,8 @@ def main(folder: str, family: str, name: str, *words: str) -> int:
             task.run(make_progress("--quiet" in words))
         if fresh:
             store.publish_logs()
-    except Exception as error:  # JAX wraps what a user's environment raises
-        fault = error if isinstance(error, OneLineError) else fault_of(error)
+    except Exception as error:
+        fault = in_one_line(error)
         if fault is None:
             raise
         print(f"pdvf: {fault}", file=sys.stderr)
