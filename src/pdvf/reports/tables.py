@@ -172,7 +172,7 @@ def headline(run: Run) -> Table:
     ]
     minus = [f"{run.label(name)} minus it" for name in OURS]
     head = ["Method", "Mean return", "95 % interval", "Environment steps", "Paper’s mean", *minus]
-    places = [i for i, line in enumerate(found) if (line.group.method, line.group.protocol) == ("pd-vf", "honest")]
+    places = [i for i, (group, *_) in enumerate(found) if group.method in OURS and group.protocol == "honest"]
     colours = [look(line.group.method).colour for line in found]
     return Table(head, rows, colours, *places[:1]).without_empty_columns()
 
