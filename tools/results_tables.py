@@ -15,6 +15,7 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is one of
     returns of NAME         its mean returns in all four domains
     fields of MODULE:CLASS  the fields of a dataclass with their types, defaults and docstrings
     options GROUP.NAME ...  options of a run: what they are, with their defaults
+    recording FILE          what tools/record_terminal.py kept of a terminal, if there is such a file
     extras                  what `pip install 'pdvf[EXTRA]'` adds, as pyproject.toml says
 
 With --check nothing is written, and the exit status is 1 where a page is stale.
@@ -312,6 +313,16 @@ def extras() -> str:
     return grid(["extra", "for", "installs"], rows).replace("---:", "---")
 
 
+def recording(path: str) -> str:
+    """A recording of a terminal as it is; nothing as long as there is none."""
+    if not (RESULTS / path).is_file():
+        return ""
+    shown = (RESULTS / path).read_text(encoding="utf-8")
+    command = shown.partition("\n")[0].removeprefix("$ ")
+    begin = f"What `{command}` shows on a terminal, with the seconds since its start; each bar is drawn in its place:"
+    return f"{begin}\n\n```text\n{shown}```\n"
+
+
 def table(name: str) -> str:
     """The table of this name."""
     what, within, rest = name.partition(" in ")
@@ -321,6 +332,7 @@ def table(name: str) -> str:
         "returns of ": returns_of,
         "fields of ": fields,
         "options ": options,
+        "recording ": recording,
     }.items():
         if name.startswith(kind):
             return make(name.removeprefix(kind))

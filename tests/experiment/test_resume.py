@@ -49,7 +49,7 @@ def finish(folder: Path, cores: Sequence[int] = ()) -> list[str]:
     assert child.returncode == 0, complaints
     table = said.splitlines()
     assert table[0].split("  ")[0] == "method"
-    assert {line.split()[0] for line in table[1:-1]} == {"pd-vf", "nn", "ppo-env", "pd-vf:"}  # does it adapt?
+    assert {line.split()[0] for line in table[1:-1]} == {"pd-vf", "nn", "ppo-env", "Adapts:", "pd-vf:"}
     assert table[-1] == f"report: {folder / 'report.html'}"
     return complaints.splitlines()
 

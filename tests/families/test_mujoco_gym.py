@@ -117,3 +117,30 @@ def test_what_is_installed_draws(monkeypatch, there, first):
     monkeypatch.setattr(picture, "find_library", lambda name: "found" if name == there else None)
     assert picture._canvas(8, 8) == first
     assert asked == [first]
+
+
+@pytest.mark.skipif(not can_draw(), reason="neither OSMesa nor EGL is installed")
+def test_a_model_without_a_light_and_with_a_floor_of_some_size_is_seen():
+    """Its body fills a good part of the picture, in its own colour."""
+    import mujoco
+
+    from pdvf.engines.rendering import paint
+    from pdvf.families import MujocoModel
+
+    xml = """<mujoco><worldbody>
+      <geom name="floor" type="plane" size="9 9 .1" rgba=".5 .5 .5 1"/>
+      <body name="block" pos="0 0 .3"><joint name="slide" type="slide" axis="1 0 0"/>
+        <geom name="block" type="box" size=".2 .2 .2" rgba="0 0 1 1"/></body>
+    </worldbody><actuator><motor name="motor" joint="slide" ctrlrange="-1 1"/></actuator></mujoco>"""
+    family = MujocoModel(
+        name="block",
+        model=lambda: mujoco.MjSpec.from_string(xml),
+        edit_model=lambda spec, context: None,
+        reward_of=lambda before, after, action: after.qpos[0],
+        train_contexts=[{"mass": 1.0}, {"mass": 2.0}],
+        test_contexts=[{"mass": 1.5}],
+        horizon=3,
+    )
+    picture = paint(family, np.array([1.5], np.float32), np.zeros(1), (160, 120)).astype(int)
+    body = (picture[..., 2] > 150) & (picture[..., 0] < 60)
+    assert body.mean() > 0.03

@@ -145,12 +145,14 @@ def execute(tasks: Sequence[Task], execution: Execution) -> int:
     for task in tasks:
         if task.name == REPORT:
             from pdvf.experiment.cost import environment_steps
-            from pdvf.reports import adaptation
-            from pdvf.reports.data import read_returns
+            from pdvf.reports.data import read_run
+            from pdvf.reports.page import adapts, verdict
             from pdvf.reports.tables import terminal
 
-            print(terminal(read_returns(task.store), environment_steps(task.store)))
-            for found in adaptation.read(task.store):
+            run = read_run(task.store, environment_steps(task.store))
+            print(terminal(run.groups, run.steps))
+            print(f"{adapts(run)} {verdict(run)}".lstrip())
+            for found in run.adaptation:
                 print(found.sentence())
             print(f"report: {task.store.folder / 'report.html'}")
             if task.store.remote is not None:

@@ -50,11 +50,22 @@ def _arrange(scene: Any, variant: Any, data: Any) -> None:
     mujoco = library()
     camera = mujoco.MjvCamera()
     camera.lookat[:] = data.subtree_com[1]
-    camera.distance = min(6.0, 3 * variant.stat.extent)  # a small model is looked at from nearby
+    camera.distance = min(6.0, 3.2 * _span(variant, data))  # a small model is looked at from nearby
     camera.elevation, camera.azimuth = -40.0, 90.0
     everything = mujoco.mjtCatBit.mjCAT_ALL
     mujoco.mjv_updateScene(variant, data, mujoco.MjvOption(), mujoco.MjvPerturb(), camera, everything, scene)
+    if not variant.nlight:  # the camera's own is too weak to be the only one
+        scene.lights[0].ambient[:], scene.lights[0].diffuse[:] = 0.4, 0.6
     _draw_wind(scene, camera.lookat, variant.opt.wind)
+
+
+def _span(variant: Any, data: Any) -> float:
+    """The longest side of a box around all that moves: a floor does not count."""
+    moving = variant.geom_bodyid > 0
+    centre, reach = data.geom_xpos[moving], variant.geom_rbound[moving, None]
+    if not moving.any():
+        return variant.stat.extent
+    return float(np.max((centre + reach).max(axis=0) - (centre - reach).min(axis=0)))
 
 
 def _canvas(width: int, height: int) -> Any:

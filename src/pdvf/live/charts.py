@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-AGENT, GHOST, TRUTH = "#1f77d0", "#8a909a", "#d9480f"
+AGENT, GHOST, TRUTH = "#1f77d0", "#68707c", "#cc430d"
+"""Words in them are read on the white of the panel: a contrast of 4.5 and more."""
 WIDTH = 300
 """In units of the drawing, which is as wide as its place."""
 LETTERS = 11
@@ -54,7 +55,8 @@ def line_chart(lines: Sequence[Line], height: int = 100, level: float | None = N
     parts.append(_text(left, height - 3, _number(first)))
     parts.append(_text(right, height - 3, _number(last), "end"))
     for i, line in enumerate(lines):
-        parts.append(_text(left + i * (right - left) / max(len(lines), 1), 10, line.name, "start", line.colour))
+        colour = line.colour if len(lines) > 1 else "currentColor"
+        parts.append(_text(left + i * (right - left) / len(lines), 10, line.name, "start", colour))
     return _svg(height, *parts)
 
 
@@ -122,7 +124,7 @@ def belief_chart(belief: Belief, height: int = 160) -> str:
 def _svg(height: int, *parts: str) -> str:
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" style="display:block;width:100%;height:auto" font-size="{LETTERS}" '
-        f'font-family="system-ui,sans-serif" role="img">{"".join(parts)}</svg>'
+        f'font-family="system-ui,sans-serif">{"".join(parts)}</svg>'
     )
 
 

@@ -92,7 +92,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
 def _title(run: Run) -> str:
     """The method and the family: PD-VF, or whichever of ours was run."""
     ours = next((f"{_name(name)} on " for name in OURS if name in run.honest("test")), "")
-    return f"{ours}{run.title.replace('_', '-').capitalize()}"
+    return f"{ours}{run.title[:1].upper()}{run.title[1:]}"
 
 
 def _panels(run: Run) -> dict[str, list[tuple[list[float], int, int, float | None]]]:

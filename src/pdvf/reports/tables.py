@@ -163,8 +163,8 @@ def headline(run: Run) -> Table:
         "Paper’s mean": ["" if line.paper is None else run.number(line.paper) for line in found],
         **{f"{run.label(name)} minus it": cells for name, cells in minus.items()},
     }
-    is_ours = [(line.group.method, line.group.protocol) == ("pd-vf", "honest") for line in found]
-    return _of_methods(run, found, columns, is_ours.index(True) if any(is_ours) else None)
+    ours = (i for i, (group, *_) in enumerate(found) if group.method in OURS and group.protocol == "honest")
+    return _of_methods(run, found, columns, next(ours, None))
 
 
 def more(run: Run) -> Table:
