@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import socket
 import sys
@@ -12,7 +14,8 @@ import pytest
 from pdvf.cli.main import main
 from pdvf.config import ConfigError, to_dict
 from pdvf.experiment.events import Event
-from pdvf.experiment.executors import EXECUTORS, ray
+from pdvf.experiment.executors import EXECUTORS, ray, task
+from pdvf.experiment.files import writing
 from pdvf.experiment.node import supervise
 from pdvf.experiment.plan import Task, plan
 from pdvf.experiment.progress import ignore
@@ -103,5 +106,24 @@ def test_what_a_node_does(tmp_path, monkeypatch):
     assert said.startswith("no space left")
     with pytest.raises(RuntimeError, match="status 75"):
         supervise(["-c", "raise SystemExit(75)", str(tmp_path), family, "train"], ".", {}, {}, None)
+    with pytest.raises(RuntimeError, match="status 120"):  # Python could not write its last words
+        supervise(["-c", "raise SystemExit(120)", str(tmp_path), family, "train"], ".", {}, {}, None)
     with pytest.raises(RuntimeError, match="status -9"):
         supervise(["-c", "import os; os.kill(os.getpid(), 9)", str(tmp_path), family, "train"], ".", {}, {}, None)
+
+
+def test_a_full_disk_is_the_nodes_own_trouble_also_where_its_log_is_full(tmp_path, monkeypatch):
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "full")
+
+    def full(*given, **named):
+        with writing(tmp_path / "config.json"):
+            raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(RunStore, "open", full)
+    for name in ("exit_on_interrupt", "exit_with_parent"):
+        monkeypatch.setattr(task, name, lambda: None)
+    monkeypatch.setattr(task, "use_recorded_cores", lambda folder: None)
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert task.main(str(tmp_path), "spaceship", "train") == task.HERE

@@ -16,6 +16,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
+TROUBLE = (75, 120)
+"""Exit statuses of a node's own trouble: a disk that is full or fails, and Python's where it could not write its last
+words. Another try may go well elsewhere."""
+
 
 def package_version(package: str) -> str | None:
     """What is installed here; None for nothing."""
@@ -111,6 +115,6 @@ def supervise(
     finally:
         if own is not None:
             shutil.rmtree(own, ignore_errors=True)
-    if status < 0 or status == 75:  # killed, or the node's own trouble: another try may go well
+    if status < 0 or status in TROUBLE:  # below 0: killed
         raise RuntimeError(f"status {status}: {said}")
     return status, said

@@ -7,6 +7,7 @@ would end alike, 75 that it may go well on another machine: this one's disk is f
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
 from dataclasses import replace
@@ -48,7 +49,8 @@ def main(folder: str, family: str, name: str, *words: str) -> int:
         fault = in_one_line(error)
         if fault is None:
             raise
-        print(f"pdvf: {fault}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the log may be on the disk that is full
+            print(f"pdvf: {fault}", file=sys.stderr)
         cause = fault.__cause__
         return HERE if isinstance(cause, OSError) and cause.errno in DISK else 2
     return 0
