@@ -244,9 +244,12 @@ def identified(names: str) -> str:
         for hidden, left_out in found["r2_left_out"].items():
             unseen = dict(zip(found["steps"], found["r2_unseen"].get(hidden, ()), strict=False))
             cells = [text(unseen[k], 1) if k in unseen else "" for k in AFTER]
+            exact = (found.get("r2_exact") or {}).get(hidden)
+            cells.append("" if exact is None else text(exact, 1))
             rows.append([f"{name}: {hidden}", *cells, text(left_out[-1], 1)])
     after = [f"unseen, {k} step{'s' * (k > 1)}" for k in AFTER]
-    return grid(["", *after, "training, at the last of these"], rows)
+    head = ["", *after, "unseen, from the exact effect", "training, at the last of these"]
+    return Table(head, rows).without_empty_columns().markdown()
 
 
 def alarms(names: str) -> str:

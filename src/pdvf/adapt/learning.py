@@ -26,6 +26,8 @@ FALSE_ALARMS = 0.01
 """Share of episodes in training environments that may be called unlike training."""
 QUANTILES = stats.t.ppf(1 - FALSE_ALARMS, np.arange(1, 129))
 """Of Student's distribution with 1, 2, ... degrees of freedom."""
+SLACK = 1.25
+"""Factor on what these episodes say: the policy learns on, and meets what was not in them."""
 JUDGED = 4096
 """Held-out steps from which the size of codes is chosen."""
 
@@ -174,7 +176,7 @@ def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:
     error = jnp.mean(jnp.sum(apart[:, -1] ** 2, -1)) / jnp.mean(jnp.sum(codes[:, -1] ** 2, -1))
     model = eqx.tree_at(lambda m: m.temperature, model, temperature)
     ends = acted & jnp.roll(~acted, -1, axis=1).at[:, -1].set(True)
-    threshold = jnp.clip(prediction_limit(follow(model).novelty, ends), 1e-3, 1e3)
+    threshold = jnp.clip(SLACK * prediction_limit(follow(model).novelty, ends), 1e-3, 1e3)
     return eqx.tree_at(lambda m: m.novelty_threshold, model, threshold), error
 
 
