@@ -26,14 +26,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from pdvf.adapt.model import OUTLIER
 from pdvf.config import Config, to_dict, with_options
 from pdvf.config.presets import preset
 from pdvf.core.objective import objective_of
 from pdvf.deploy.pretrained import find, load
 from pdvf.engines import HostEngine, make_engine
+from pdvf.engines.base import settable
 from pdvf.experiment.adaptation import EPISODES, adaptation_artefact, measure
 from pdvf.experiment.provenance import describe_environment
 from pdvf.families import make_family
@@ -41,9 +44,11 @@ from pdvf.live.session import Player, dials_of, make_simulation
 from pdvf.methods import METHODS, agent_artefact
 from pdvf.methods.adaptive import NAME
 from pdvf.paper.problem import Problem, Stream
-from pdvf.reports.adaptation import left_out_r2, summarise, unseen_r2
+from pdvf.reports.adaptation import left_out_r2, overall, summarise, unseen_r2
 
 STEPS = (1, 16, 64)
+STATES, MOMENTS = 64, 50
+"""Episodes with random actions, and their first steps, in which the effect is taken as it is."""
 
 
 class Extended(Problem):
@@ -91,11 +96,44 @@ def trained(config: Config, left_out: list[int], beyond: list[dict[str, float]])
     about = {
         "seconds": round(time.time() - began),
         "environment_steps": steps,
+        "r2_exact": exact_r2(problem, len(beyond), config.plus.code),
         "verdict": summarise(NAME, problem.engine.family.context_names, arrays).sentence(),
         "config": to_dict(config),
     }
     train, asked = problem.contexts.shape[0], tuple(arrays["steps"].tolist())
     return Seen(problem.judged, train, asked, arrays["codes"], arrays["out_of_distribution"], about)
+
+
+def exact_r2(problem: Problem, beyond: int, numbers: int) -> dict[str, float] | None:
+    """R^2 of unseen contexts by the regression that the belief's mean gets, from the effect as it is.
+
+    The simulator makes the same steps in all contexts. What differs is summed up by principal components in training
+    contexts, so many of them at most; the best number of components counts. Where contexts are no linear function of
+    the effect, or too few to learn it from, no belief can do better by much.
+    """
+    engine, train = problem.engine, problem.contexts.shape[0]
+    if not settable(engine):
+        return None
+    contexts = problem.judged[: len(problem.judged) - beyond]
+    here = jnp.asarray(contexts[np.arange(STATES) % train])
+    reset_key, act_key = jax.random.split(jax.random.key(0))
+    state, observation = engine.reset(jax.random.split(reset_key, STATES), here)
+    box, step, changes = engine.family.action, jax.jit(engine.step), []
+    for key in jax.random.split(act_key, min(MOMENTS, engine.family.horizon)):
+        action = jax.random.uniform(key, (STATES, box.size), minval=box.low, maxval=box.high)
+        made = [step(jnp.broadcast_to(jnp.asarray(c), here.shape), state, action)[1].observation for c in contexts]
+        changes.append(np.stack(made) - np.asarray(observation))
+        state, outcome = step(here, state, action)
+        observation = outcome.observation
+    apart = np.concatenate(changes, axis=1)  # [E, N, o]
+    apart = apart - apart[:train].mean(0)
+    scaled = np.clip(apart / (apart[:train].std((0, 1)) + 1e-9), -OUTLIER, OUTLIER).reshape(len(contexts), -1)
+    directions = np.linalg.svd(scaled[:train], full_matrices=False)[2]
+    scores = [
+        unseen_r2(engine.family.context_names, contexts, (scaled @ directions[:k].T)[:, None], train)
+        for k in range(1, numbers + 1)
+    ]
+    return max(scores, key=overall)
 
 
 def packaged(name: str, beyond: list[dict[str, float]]) -> Seen:

@@ -11,6 +11,8 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is one of
     early ends in FOLDER    episodes that ended almost at once, counted in FOLDER/returns.csv
     FILE.csv, FILE.json     a whole CSV file, or a list of benchmarks
     KEY in FILE.json ...    the numbers below KEY, one column a file; lists are averaged
+    identification NAME ... R² of what is hidden, from benchmarks/results/identification_NAME.json
+    alarms NAME ...         out-of-distribution numbers in the same files, inside and beyond the range of training
     method NAME             a method of `pdvf.methods.METHODS`: how to run it, what it needs, where its code is
     returns of NAME         its mean returns in all four domains
     fields of MODULE:CLASS  the fields of a dataclass with their types, defaults and docstrings
@@ -53,6 +55,9 @@ DOMAINS = {
 }
 RUNS = ("spaceship/paper", "swimmer/paper", "swimmer/best", "ant-wind/paper", "ant-legs/paper")
 OURS = "pd-vf"
+IDENTIFICATION = "../benchmarks/results/identification_{}.json"
+AFTER = (1, 16, 64)
+"""Steps after which the tables say what has been identified."""
 PHASES = ("train", "collect", "embed", "fit", "evaluate")
 EARLY = 20.0
 """An episode of an ant that returns less than this ended within a few steps."""
@@ -232,6 +237,34 @@ def columns(key: str, paths: Sequence[str]) -> str:
     return grid(["", *heads], [[n, *(text(each[n]) if n in each else "" for each in found)] for n in names])
 
 
+def identified(names: str) -> str:
+    """R² of each hidden number from the belief: in test contexts, and in those of training by cross-validation."""
+    rows = []
+    for name in names.split():
+        found = load(IDENTIFICATION.format(name))
+        for hidden, left_out in found["r2_left_out"].items():
+            unseen = dict(zip(found["steps"], found["r2_unseen"].get(hidden, ()), strict=False))
+            cells = [text(unseen[k], 1) if k in unseen else "" for k in AFTER]
+            exact = (found.get("r2_exact") or {}).get(hidden)
+            cells.append("" if exact is None else text(exact, 1))
+            rows.append([f"{name}: {hidden}", *cells, text(left_out[-1], 1)])
+    after = [f"unseen, {k} step{'s' * (k > 1)}" for k in AFTER]
+    head = ["", *after, "unseen, from the exact effect", "training, at the last of these"]
+    return Table(head, rows).without_empty_columns().markdown()
+
+
+def alarms(names: str) -> str:
+    """How well the out-of-distribution number tells contexts beyond the range from those inside it."""
+    rows = []
+    for name in names.split():
+        found = load(IDENTIFICATION.format(name))
+        training, unseen = (found["false_alarms"][kind] for kind in ("training", "unseen, inside"))
+        shares = ["" if share is None else f"{100 * share:.1f} %" for share in (training, unseen, found["found"])]
+        rows.append([name, text(found["auroc"], 1), *shares])
+    heads = ["", "AUROC", "above 1: training contexts", "unseen ones inside the range", "those far beyond it"]
+    return grid(heads, rows)
+
+
 def method(name: str) -> str:
     """How a method is run, what it needs, and where it is."""
     found = METHODS[name]
@@ -333,6 +366,8 @@ def table(name: str) -> str:
         "fields of ": fields,
         "options ": options,
         "recording ": recording,
+        "identification ": identified,
+        "alarms ": alarms,
     }.items():
         if name.startswith(kind):
             return make(name.removeprefix(kind))

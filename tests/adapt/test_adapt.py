@@ -234,6 +234,20 @@ def test_winds_far_beyond_those_of_training_are_told_apart(noisy):
     assert np.mean(far[:, None] > near) > 0.99  # the area under the ROC curve
 
 
+@pytest.mark.parametrize("size", [2, 8, 64])
+def test_few_episodes_say_what_another_one_goes_beyond(size):
+    """One in a hundred, over many sets of so many episodes; the rest of the row is not chosen."""
+    key = jax.random.key(size)
+    novelty = 0.3 * jnp.exp(0.7 * jax.random.normal(key, (20_000, size + 1)))
+    chosen = jnp.arange(size + 1) < size
+    limits = jax.vmap(learning.prediction_limit, in_axes=(0, None))(novelty, chosen)
+    assert np.mean(novelty[:, -1] > limits) == pytest.approx(learning.FALSE_ALARMS, abs=0.003)
+
+
+def test_one_episode_says_nothing_of_others():
+    assert learning.prediction_limit(jnp.array([0.3, 0.5]), jnp.array([True, False])) == jnp.inf
+
+
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_inverse_of_a_small_matrix(size):
     root = np.random.default_rng(size).normal(size=(size, size)).astype(np.float32)

@@ -124,7 +124,7 @@ def test_a_model_without_a_light_and_with_a_floor_of_some_size_is_seen():
     """Its body fills a good part of the picture, in its own colour."""
     import mujoco
 
-    from pdvf.engines.rendering import paint
+    from pdvf.engines.rendering import paint_all
     from pdvf.families import MujocoModel
 
     xml = """<mujoco><worldbody>
@@ -141,6 +141,6 @@ def test_a_model_without_a_light_and_with_a_floor_of_some_size_is_seen():
         test_contexts=[{"mass": 1.5}],
         horizon=3,
     )
-    picture = paint(family, np.array([1.5], np.float32), np.zeros(1), (160, 120)).astype(int)
+    (picture,) = paint_all(family, np.array([1.5], np.float32), np.zeros((1, 1)), (160, 120)).astype(int)
     body = (picture[..., 2] > 150) & (picture[..., 0] < 60)
     assert body.mean() > 0.03

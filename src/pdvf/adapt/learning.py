@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy import stats
 
 from pdvf.adapt.belief import Belief, along
 from pdvf.adapt.model import DynamicsModel, Rows, effects, loss, normalise, rescale
@@ -22,8 +23,10 @@ EXPLORATION = 0.3
 HELD_OUT = 8
 """One in so many streams of episodes is not learned from."""
 FALSE_ALARMS = 0.01
-"""Share of held-out episodes in training environments that may be called unlike training."""
-SLACK = 2.0
+"""Share of episodes in training environments that may be called unlike training."""
+QUANTILES = stats.t.ppf(1 - FALSE_ALARMS, np.arange(1, 129))
+"""Of Student's distribution with 1, 2, ... degrees of freedom."""
+SLACK = 1.25
 """Factor on what these episodes say: the policy learns on, and meets what was not in them."""
 JUDGED = 4096
 """Held-out steps from which the size of codes is chosen."""
@@ -168,6 +171,18 @@ def calibrate(model: DynamicsModel, rows: Rows) -> tuple[DynamicsModel, Array]:
     error = jnp.mean(jnp.sum(apart[:, -1] ** 2, -1)) / jnp.mean(jnp.sum(codes[:, -1] ** 2, -1))
     model = eqx.tree_at(lambda m: m.temperature, model, temperature)
     ends = acted & jnp.roll(~acted, -1, axis=1).at[:, -1].set(True)
-    novelty = jnp.where(ends, follow(model).novelty, jnp.nan)
-    threshold = jnp.clip(SLACK * jnp.nanquantile(novelty, 1 - FALSE_ALARMS), 1e-3, 1e3)
+    threshold = jnp.clip(SLACK * prediction_limit(follow(model).novelty, ends), 1e-3, 1e3)
     return eqx.tree_at(lambda m: m.novelty_threshold, model, threshold), error
+
+
+def prediction_limit(values: Array, chosen: Array) -> Array:
+    """What another value goes beyond with probability `FALSE_ALARMS` [], if logarithms are normal.
+
+    The few chosen values [...] that a small training has say little about a quantile: an eighth of all others is
+    beyond the largest of seven. With fewer than two there is no limit.
+    """
+    logs, count = jnp.log(values + 1e-12), jnp.sum(chosen)
+    mean = jnp.mean(logs, where=chosen)
+    deviation = jnp.std(logs, where=chosen, ddof=1) * jnp.sqrt(1 + 1 / count)
+    quantile = jnp.asarray(QUANTILES, jnp.float32)[jnp.clip(count - 2, 0, len(QUANTILES) - 1)]
+    return jnp.where(count > 1, jnp.exp(mean + quantile * deviation), jnp.inf)

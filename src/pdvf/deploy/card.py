@@ -18,12 +18,12 @@ def markdown(about: Mapping[str, Any]) -> str:
     ranges = [f"{_text(name)} {_ends(ends)}" for name, ends in (trained.get("contexts") or {}).items()]
     facts = {
         "environments": trained.get("environments"),
-        "hidden context": "; ".join(ranges),
         "environment steps": trained.get("environment_steps"),
         "engine": trained.get("engine"),
         "seed": about.get("seed"),
     }
-    lines += [f"- {name}: {_text(value)}" for name, value in facts.items() if value not in (None, "")]
+    lines += [f"- hidden context: {'; '.join(ranges)}"] if ranges else []
+    lines += [f"- {name}: {_text(value)}" for name, value in facts.items() if value is not None]
     lines += ["", "## Results", "", *_table(results), "", "## Limits", ""]
     lines += [f"- {_text(limit)}" for limit in card.get("limits") or ["none are stated"]]
     lines += ["", "## Use", ""]

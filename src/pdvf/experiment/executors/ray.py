@@ -14,6 +14,7 @@ import logging
 import os
 import platform
 import socket
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +81,8 @@ def run(
 @contextlib.contextmanager
 def _cluster(address: str, workers: int) -> Iterator[Any]:
     """Ray, connected to a cluster or to one of its own."""
-    settings = SETTINGS if address else SETTINGS | GUARDED
+    ours = not address and "ray" not in sys.modules  # Ray reads once how it is guarded, when it is imported
+    settings = SETTINGS | GUARDED if ours else SETTINGS
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     try:
         import ray.cloudpickle
