@@ -77,8 +77,9 @@ def test_a_cluster_that_starts_here_asks_for_a_token(monkeypatch):
     library, modes = pytest.importorskip("ray"), []
     monkeypatch.setattr(library, "init", lambda *given, **named: modes.append(os.environ.get("RAY_AUTH_MODE")))
     monkeypatch.setattr(library, "shutdown", lambda: None)
-    for given, expected in ((None, "token"), ("disabled", "disabled")):
+    for imported, given, expected in ((False, None, "token"), (False, "disabled", "disabled"), (True, None, None)):
         with monkeypatch.context() as patch:
+            patch.setattr(ray, "_imported", lambda imported=imported: imported)
             patch.setenv("RAY_AUTH_MODE", given or "")
             if given is None:
                 patch.delenv("RAY_AUTH_MODE")

@@ -81,8 +81,7 @@ def run(
 @contextlib.contextmanager
 def _cluster(address: str, workers: int) -> Iterator[Any]:
     """Ray, connected to a cluster or to one of its own."""
-    ours = not address and "ray" not in sys.modules  # Ray reads once how it is guarded, when it is imported
-    settings = SETTINGS | GUARDED if ours else SETTINGS
+    settings = SETTINGS if address or _imported() else SETTINGS | GUARDED
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     try:
         import ray.cloudpickle
@@ -106,6 +105,11 @@ def _cluster(address: str, workers: int) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _imported() -> bool:
+    """Whether Ray has read by now how its clusters are guarded, which it does once."""
+    return "ray" in sys.modules
 
 
 def _require_answer(address: str) -> None:
