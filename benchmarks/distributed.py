@@ -62,7 +62,7 @@ def seconds(config: Config, executor: str, workers: int, **more: Any) -> dict[st
 
 def swimmer() -> dict[str, Any]:
     base = preset("swimmer", "smoke")
-    config = replace(base, shards=2, ppo=replace(base.ppo, steps=24 * base.ppo.steps))
+    config = replace(base, shards=2, ppo=replace(base.ppo, steps=40 * base.ppo.steps))
     with first_core():  # the simulator's threads take every core that there is
         one = seconds(config, "processes", 1)
     two = seconds(config, "processes", 2)
@@ -82,7 +82,7 @@ def first_core() -> Iterator[None]:
 
 def overhead() -> dict[str, Any]:
     base = preset("spaceship", "smoke")
-    config = replace(base, shards=4, ppo=replace(base.ppo, steps=40 * base.ppo.steps))
+    config = replace(base, shards=8, ppo=replace(base.ppo, steps=40 * base.ppo.steps))
     processes = seconds(config, "processes", 2)
     own = seconds(config, "ray", 2)
     head = ["--head", "--port", str(PORT), "--node-ip-address", "127.0.0.1", "--include-dashboard", "false"]

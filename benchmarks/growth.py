@@ -72,6 +72,10 @@ def measure(seeds: int, steps: int) -> dict[str, Any]:
     }
 
 
+def simulated(gpus: int) -> str:
+    return f"minutes, {gpus} GPU{'s' * (gpus > 1)}, simulated"
+
+
 def on_cluster(seeds: int) -> dict[str, float]:
     """Minutes of phase 1 at the size of `paper` on so many GPUs, simulated."""
     minutes = {}
@@ -80,17 +84,17 @@ def on_cluster(seeds: int) -> dict[str, float]:
         problem = Problem(config)
         tasks = plan(RunStore(Path("spaceship"), to_dict(config)), problem, (), ("train",))
         taken = json.loads(MEASURED.read_text())["seconds"]["train"] * seeds / preset("spaceship", "paper").policy_seeds
-        minutes[str(gpus)] = round(schedule(jobs_of(tasks, {"train": taken}, True, START), gpus).seconds / 60, 2)
+        minutes[simulated(gpus)] = round(schedule(jobs_of(tasks, {"train": taken}, True, START), gpus).seconds / 60, 2)
     return minutes
 
 
 def draw(rows: list[dict[str, Any]], device: str) -> None:
     figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(9, 3.8))
     policies = [row["policies"] for row in rows]
-    time_axes.plot(policies, [row["seconds of a stage"] for row in rows], "ko-", label=f"seconds a stage, {device}")
+    time_axes.plot(policies, [row["seconds of a stage"] for row in rows], "ko-", label=f"a stage, {device}")
     for gpus in GPUS:
-        minutes = [60 * row["minutes on GPUs, simulated"][str(gpus)] for row in rows]
-        time_axes.plot(policies, minutes, "o--", label=f"seconds of phase 1, {gpus} GPU{'s' * (gpus > 1)}, simulated")
+        seconds = [60 * row[simulated(gpus)] for row in rows]
+        time_axes.plot(policies, seconds, "o--", label=f"phase 1, {gpus} GPU{'s' * (gpus > 1)}, simulated")
     memory_axes.plot(policies, [row["memory, MB"] for row in rows], "ko-", label="held by the process")
     memory_axes.plot(policies, [row["steps held at once, MB"] for row in rows], "o--", label="steps of PPO alone")
     for axes, unit in ((time_axes, "seconds"), (memory_axes, "MB")):
@@ -116,7 +120,7 @@ def main() -> None:
     for seeds in given.seeds:
         words = [sys.executable, __file__, "--one", str(seeds), "--steps", str(given.steps)]
         made = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-        rows.append({**json.loads(made), "minutes on GPUs, simulated": on_cluster(seeds)})
+        rows.append({**json.loads(made), **on_cluster(seeds)})
         print(rows[-1], flush=True)
     about = describe_environment(f"python {shlex.join(sys.argv)}")
     found = {"measured": about, "steps of a policy in a stage": given.steps, "benchmarks": rows}

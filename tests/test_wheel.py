@@ -121,5 +121,5 @@ def test_a_wheel_and_a_family_of_another_package_run_and_export(tmp_path):
     assert "fit for training" in run(bin_ / "pdvf", "check-family", "push")
     run(bin_ / "pdvf", "run", "push", "--preset", "smoke", "--out", "out", "--quiet")
     assert (tmp_path / "out" / "report.html").is_file()
-    run(bin_ / "pdvf", "export", "out", "push.pdvf")
+    run(bin_ / "pdvf", "export", "out", "push.pdvf", "--family", "push")
     run(bin_ / "python", "-c", ACT)

@@ -217,13 +217,18 @@ def load(path: str) -> Any:
 
 
 def leaves(data: Any, name: str = "") -> dict[str, float]:
-    """The numbers in parsed JSON by their place; lists are averaged, those by environment left out."""
+    """The numbers in parsed JSON by their place; lists are averaged, those by environment left out.
+
+    So is how they were measured.
+    """
     if isinstance(data, list):
         found = [leaves(item, name) for item in data]
         return {key: fmean(each[key] for each in found) for key in found[0]}
     if isinstance(data, dict):
         inside = [
-            leaves(x, f"{name}: {key}" if name else key) for key, x in data.items() if "by environment" not in key
+            leaves(x, f"{name}: {key}" if name else key)
+            for key, x in data.items()
+            if "by environment" not in key and key != "measured"
         ]
         return {key: value for each in inside for key, value in each.items()}
     return {name: float(data)} if isinstance(data, (int, float)) and not isinstance(data, bool) else {}
