@@ -109,15 +109,10 @@ def test_the_example_steps_and_its_contexts_differ():
     assert np.abs(observations[0] - observations[1]).max() > 1e-4
 
 
-MADE_UP = ("embed", "fit")
-"""Phases that are the same code for all families and take longest to compile: the slow tests run them for each."""
-
-
 @pytest.mark.parametrize(
     ("family", "made_up"),
     [
-        ("swimmer", ("embed",)),
-        ("ant-legs", MADE_UP),
+        ("swimmer", ("embed",)),  # the same code for all families, and long to compile: the slow tests run it
         pytest.param("half-cheetah", (), marks=pytest.mark.slow),
         pytest.param("swimmer", (), marks=pytest.mark.slow),
         pytest.param("ant-wind", (), marks=pytest.mark.slow),
