@@ -82,7 +82,7 @@ def first_core() -> Iterator[None]:
 
 def overhead() -> dict[str, Any]:
     base = preset("spaceship", "smoke")
-    config = replace(base, shards=8, ppo=replace(base.ppo, steps=40 * base.ppo.steps))
+    config = replace(base, shards=4, ppo=replace(base.ppo, steps=40 * base.ppo.steps))
     processes = seconds(config, "processes", 2)
     own = seconds(config, "ray", 2)
     head = ["--head", "--port", str(PORT), "--node-ip-address", "127.0.0.1", "--include-dashboard", "false"]
