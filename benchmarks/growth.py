@@ -98,8 +98,8 @@ def draw(rows: list[dict[str, Any]], device: str) -> None:
     memory_axes.plot(policies, [row["memory, MB"] for row in rows], "ko-", label="held by the process")
     memory_axes.plot(policies, [row["steps held at once, MB"] for row in rows], "o--", label="steps of PPO alone")
     for axes, unit in ((time_axes, "seconds"), (memory_axes, "MB")):
-        low = axes.get_ylim()[0]
-        axes.plot(policies, [max(low, 1e-3) * p / policies[0] for p in policies], "k:", linewidth=1, label="linear")
+        first = axes.get_lines()[0].get_ydata()[0]
+        axes.plot(policies, [first * p / policies[0] for p in policies], "k:", linewidth=1, label="linear")
         axes.set(xscale="log", yscale="log", xlabel="policies", ylabel=unit, xticks=policies, xticklabels=policies)
         axes.minorticks_off()
         axes.legend(fontsize=8)

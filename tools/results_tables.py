@@ -238,7 +238,7 @@ def columns(key: str, paths: Sequence[str]) -> str:
     """The numbers below a key of JSON files beside each other."""
     found = [leaves(load(path)[key]) for path in paths]
     names = list(dict.fromkeys(name for each in found for name in each))
-    heads = [path.removesuffix(".json") for path in paths]
+    heads = [path.removesuffix(".json").removeprefix("../benchmarks/results/") for path in paths]
     return grid(["", *heads], [[n, *(text(each[n]) if n in each else "" for each in found)] for n in names])
 
 
