@@ -108,12 +108,7 @@ def alike(a: Any, b: Any) -> bool:
     return all(jax.tree.leaves(same))
 
 
-AS_FIT = ("no-agg-policy",)  # the stages of a phase
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in AS_FIT else name for name in SEVERAL_STAGES]
-)
+@pytest.mark.parametrize("name", SEVERAL_STAGES)
 def test_method(name, store, monkeypatch):
     agent = agent_artefact(name)
     *others, task = (task for task in plan(store, PROBLEM, [METHODS[name]], ()) if task.name in METHODS)
