@@ -2,9 +2,10 @@
 
     python benchmarks/distributed.py --parts swimmer overhead      adds to benchmarks/results/distributed.json
 
-swimmer: phase 1 in two parts, by one worker on one core and by two workers on two. overhead: tasks of ten seconds and
-more, by processes and by Ray, on a cluster that runs already and on one that the command starts. The load of the
-machine before each is noted.
+swimmer: phase 1 in two parts, by one worker on one core and by two workers on two; the load of the machine before each
+is noted. overhead: commands of tasks of ten seconds and more, by processes (first and last), by Ray on a cluster that
+runs already (twice), and by Ray that the command starts. Each waits until the machine is idle; how much all of the
+machine computes meanwhile is noted, which tells whether others did.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import jax
@@ -31,6 +33,7 @@ jax.config.update("jax_num_cpu_devices", 1)
 
 from pdvf.config import Config, to_dict  # noqa: E402
 from pdvf.config.presets import preset  # noqa: E402
+from pdvf.experiment.events import Follower  # noqa: E402
 from pdvf.experiment.executors import EXECUTORS  # noqa: E402
 from pdvf.experiment.plan import plan  # noqa: E402
 from pdvf.experiment.progress import ignore  # noqa: E402
@@ -42,6 +45,7 @@ OUT = Path(__file__).resolve().parent / "results" / "distributed.json"
 
 
 PORT = 6421
+WHOLE, STEADY = "seconds of the command", "seconds from the end of a part to that of the next by its worker"
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
@@ -81,22 +85,70 @@ def first_core() -> Iterator[None]:
 
 
 def overhead() -> dict[str, Any]:
-    base = preset("spaceship", "smoke")
-    config = replace(base, shards=4, ppo=replace(base.ppo, steps=40 * base.ppo.steps))
-    processes = seconds(config, "processes", 2)
-    own = seconds(config, "ray", 2)
+    ray = ["--executor", "ray"]
+    rows = {"processes": [whole_command()]}
+    with cluster() as address:
+        rows["ray, on a cluster that runs"] = [whole_command(*ray, "--address", address) for _ in range(2)]
+    rows["processes"].append(whole_command())
+    rows["ray, started for it"] = [whole_command(*ray)]
+    kept = {name: {key: [row[key] for row in found] for key in found[0]} for name, found in rows.items()}
+    ours, theirs = kept["ray, on a cluster that runs"], kept["processes"]
+    return kept | {f"ratio of {key}": round(median(ours[key]) / median(theirs[key]), 3) for key in (WHOLE, STEADY)}
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """A head that runs here meanwhile: its address."""
     head = ["--head", "--port", str(PORT), "--node-ip-address", "127.0.0.1", "--include-dashboard", "false"]
     subprocess.run([*RAY, "start", *head], check=True, stdout=subprocess.DEVNULL)
     try:
-        cluster = seconds(config, "ray", 2, address=f"127.0.0.1:{PORT}")
+        yield f"127.0.0.1:{PORT}"
     finally:
         subprocess.run([*RAY, "stop"], check=True, stdout=subprocess.DEVNULL)
-    rows = {"processes": processes, "ray, on a cluster that runs": cluster, "ray, started for it": own}
-    return rows | {"ratio": round(cluster["seconds"] / processes["seconds"], 3)}
+
+
+def whole_command(*more: str) -> dict[str, float]:
+    """`pdvf train` of a run in four parts, by two workers."""
+    work, steps = Path(tempfile.mkdtemp()), str(40 * preset("spaceship", "smoke").ppo.steps)
+    pdvf, run = [sys.executable, "-m", "pdvf"], str(work / "run")
+    try:
+        begin = ["init", "spaceship", "--preset", "smoke", "--shards", "4", "--ppo.steps", steps, "--out", run]
+        subprocess.run([*pdvf, *begin], check=True, stdout=subprocess.DEVNULL)
+        wait_until_idle()
+        computed, began = busy_seconds(), time.monotonic()
+        subprocess.run([*pdvf, "train", run, "--quiet", "--workers", "2", *more], check=True, stdout=subprocess.DEVNULL)
+        taken, computed = time.monotonic() - began, busy_seconds() - computed
+        events = list(Follower(work / "run", whole=True).new())
+    finally:
+        shutil.rmtree(work)
+    ends = [event for event in events if event.kind == "finish" and "part" in event.task]
+    found = {
+        WHOLE: taken,
+        "seconds of a part, as it says": fmean(event.seconds for event in ends),
+        STEADY: fmean(later.time - event.time for event, later in zip(ends, ends[2:], strict=False)),
+        "seconds of CPU, of the machine": computed,
+    }
+    return {name: round(value, 2) for name, value in found.items()}
+
+
+def wait_until_idle() -> None:
+    """Waits until the machine computes on less than a tenth of a core; two minutes at most."""
+    for _ in range(60):
+        before = busy_seconds()
+        time.sleep(2.0)
+        if busy_seconds() - before < 0.2:
+            return
+
+
+def busy_seconds() -> float:
+    """Seconds that all cores of the machine have computed since it started."""
+    user, nice, system = Path("/proc/stat").read_text().split()[1:4]
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(24)}  # Ray reads it once
+    guarded = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(24)}
+    os.environ |= guarded | {"RAY_worker_niceness": "0"}  # tasks have the priority of processes
     parts = {"swimmer": swimmer, "overhead": overhead}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=[*parts], default=[*parts])

@@ -38,8 +38,9 @@ UNREACHABLE = 10.0
 """Seconds without an answer from the head after which the cluster is taken to be gone."""
 OBJECTS = 80 * 2**20
 """Bytes of Ray's object store: artefacts go by the run's folder."""
-SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
-"""Nothing is reported to anybody, and a machine under load may take longer than half a minute to start Ray."""
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120", "RAY_worker_niceness": "0"}
+"""Nothing is reported to anybody; a machine under load may take longer than half a minute to start Ray; and tasks have
+the priority of processes (Ray's workers would let everything else on the machine go first)."""
 GUARDED = {"RAY_AUTH_MODE": "token"}
 """Of a cluster that starts here: Ray listens on every address of the machine, and before 2.59 asks for no token."""
 SAME_BITS = ("JAX_", "XLA_")
