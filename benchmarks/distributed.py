@@ -132,8 +132,8 @@ def whole_command(*more: str) -> dict[str, float]:
 
 
 def wait_until_idle() -> None:
-    """Waits until the machine computes on less than a tenth of a core; two minutes at most."""
-    for _ in range(60):
+    """Waits until the machine computes on less than a tenth of a core; a minute at most."""
+    for _ in range(30):
         before = busy_seconds()
         time.sleep(2.0)
         if busy_seconds() - before < 0.2:
@@ -141,9 +141,9 @@ def wait_until_idle() -> None:
 
 
 def busy_seconds() -> float:
-    """Seconds that all cores of the machine have computed since it started."""
-    user, nice, system = Path("/proc/stat").read_text().split()[1:4]
-    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+    """Seconds that the cores of the machine have computed since it started, without what gives way to all others."""
+    user, _, system = Path("/proc/stat").read_text().split()[1:4]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
