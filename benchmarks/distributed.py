@@ -132,8 +132,8 @@ def whole_command(*more: str) -> dict[str, float]:
 
 
 def wait_until_idle() -> None:
-    """Waits until the machine computes on less than a tenth of a core; a minute at most."""
-    for _ in range(30):
+    """Waits until the machine computes on less than a tenth of a core; a quarter of a minute at most."""
+    for _ in range(8):
         before = busy_seconds()
         time.sleep(2.0)
         if busy_seconds() - before < 0.2:
