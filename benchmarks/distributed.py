@@ -5,7 +5,7 @@
 swimmer: phase 1 in two parts, by one worker on one core and by two workers on two; the load of the machine before each
 is noted. overhead: commands of tasks of ten seconds and more, by processes (first and last), by Ray on a cluster that
 runs already (twice), and by Ray that the command starts. Each waits until the machine is idle; how much all of the
-machine computes meanwhile is noted, which tells whether others did.
+machine computes meanwhile is noted, which tells whether others did. Where others may, `nice -n -20` goes before it.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def whole_command(*more: str) -> dict[str, float]:
 
 
 def wait_until_idle() -> None:
-    """Waits until the machine computes on less than a tenth of a core; a quarter of a minute at most."""
-    for _ in range(8):
+    """Waits until the machine computes on less than a tenth of a core; eight seconds at most."""
+    for _ in range(4):
         before = busy_seconds()
         time.sleep(2.0)
         if busy_seconds() - before < 0.2:
