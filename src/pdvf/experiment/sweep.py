@@ -58,8 +58,8 @@ MATTERS = {
 }
 """What each phase adds to the options that decide its artefacts."""
 
-Execute = Callable[[Sequence[Task], Callable[[], None]], list[Task]]
-"""Makes tasks, calls the second argument now and then, and returns those that are not done."""
+Execute = Callable[[Sequence[Task], Callable[[], None]], None]
+"""Makes tasks, and calls the second argument now and then."""
 
 
 @dataclass(frozen=True)
@@ -178,11 +178,7 @@ class Sweep:
                 for i in new:
                     say(f"trial {i + 1} of {len(stores)}: {self._words(i)}; best so far: {self._words(best)}")
 
-        if undone := execute(tasks, look):
-            raise RunError(
-                f"{len(undone)} of {len(tasks)} tasks are not done: {', '.join(task.title for task in undone)}; "
-                f"{folder}/trials/NNN/logs say why, and the same command tries again"
-            )
+        execute(tasks, look)
         return folder / "sweep.csv"
 
     def _adopt(self, stores: Sequence[RunStore]) -> None:
