@@ -68,7 +68,6 @@ class First:
     words: tyro.conf.Positional[tuple[str, ...]] = ()
     preset: str = "quick"
     budget: str = "paper"
-    family: str | None = None
     config: Path | None = None
     out: Path | None = None
     quiet: bool = False
@@ -105,7 +104,9 @@ def parse(first: First, arguments: Sequence[str]) -> Command:
     for known, kind in COMMANDS.items():
         default: Any = tyro.MISSING_NONPROP
         if known == name and target and issubclass(kind, OnFamily):
-            config = kind.defaults(target, first.preset, first.budget, first.family)
+            from pdvf.config.presets import preset
+
+            config = preset(target, first.preset, first.budget)
             if first.config is not None:
                 from pdvf.experiment.config_file import with_file
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import tyro
 
@@ -15,10 +14,8 @@ from pdvf.core.validation import ConfigError
 
 @dataclass(frozen=True)
 class Sweep(Run):
-    """Searches options in held-out training environments."""
+    """Searches options in held-out training environments; around a run's with `--config RUN/config.json`."""
 
-    family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY|RUN")]
-    """A family, or the folder of a run whose configuration is to be searched around."""
     option: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A name and values, such as `--option ppo.learning_rate 1e-4 3e-4`, or a name alone for the values of the paper's
     appendix C; every combination is tried."""
@@ -34,18 +31,6 @@ class Sweep(Run):
     """With tpe, how many combinations are tried."""
     dry_run: bool = False
     """Say what it would take, and stop."""
-    own: Annotated[str | None, tyro.conf.arg(name="family")] = None
-    """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
-
-    @staticmethod
-    def defaults(target: str, preset: str, budget: str, family: str | None) -> Any:
-        """The configuration to search around."""
-        if not Path(target, "config.json").is_file():
-            return Run.defaults(target, preset, budget, None)
-        from pdvf.config import from_dict
-        from pdvf.experiment.store import RunStore
-
-        return from_dict(RunStore.open(target, trials=True, family=family).config)
 
     def main(self, said: str) -> int:
         """Every trial that is missing, and the table."""
