@@ -34,6 +34,8 @@ from pdvf.methods import METHODS, Method
 from pdvf.methods.base import returns_artefact
 from pdvf.paper.pipeline import AXES, PHASES, Problem, Recipe
 
+SCORES = ("held_out_return", "held_out_std", "trained_return", "seconds")
+"""What sweep.csv says of a trial; the first decides."""
 APPENDIX_C: dict[str, tuple[Any, ...]] = {
     "ppo.learning_rate": (1e-4, 3e-4, 5e-4, 1e-3),
     "dynamics.learning_rate": (1e-4, 1e-3, 1e-2),
@@ -173,10 +175,11 @@ class Sweep:
             self._adopt(stores)
             done = [i for i, store in enumerate(stores) if store.has(returns_artefact(self.method.name))]
             if new := [i for i in done if i not in told]:
-                best = self._write(folder, stores, done)
+                best = write_table(folder, {i: (self.combinations[i], self.scores(stores[i])) for i in done})
                 told.update(new)
                 for i in new:
-                    say(f"trial {i + 1} of {len(stores)}: {self._words(i)}; best so far: {self._words(best)}")
+                    found, so_far = (in_words(self.combinations[trial]) for trial in (i, best))
+                    say(f"trial {i + 1} of {len(stores)}: {found}; best so far: {so_far}")
 
         execute(tasks, look)
         return folder / "sweep.csv"
@@ -189,22 +192,15 @@ class Sweep:
                     if stores[maker] is not store and stores[maker].has(leaf) and not store.has(leaf):
                         store.adopt(leaf, stores[maker])
 
-    def _write(self, folder: Path, stores: Sequence[RunStore], done: Sequence[int]) -> int:
-        """Writes sweep.csv with the trials that are done and returns the best of them."""
+    def scores(self, store: RunStore) -> Sequence[float]:
+        """`SCORES` of a trial that is done."""
         held, name = len(self.held_out), returns_artefact(self.method.name)
-        rows: dict[int, tuple[Mapping[str, Any], Sequence[float]]] = {}
-        for i in done:
-            store = stores[i]
-            played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
-            require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
-            scores = played["honest"].mean(axis=2)  # [S, E]
-            per_seed = scores[:, -held:].mean(axis=1)
-            seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
-            rows[i] = self.combinations[i], (per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds)
-        return write_table(folder, ("held_out_return", "held_out_std", "trained_return", "seconds"), rows)
-
-    def _words(self, trial: int) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.combinations[trial].items())
+        played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
+        require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
+        returns = played["honest"].mean(axis=2)  # [S, E]
+        per_seed = returns[:, -held:].mean(axis=1)
+        seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
+        return float(per_seed.mean()), float(per_seed.std()), float(returns[:, :-held].mean()), seconds
 
 
 def make_trial(folder: Path, number: int, config: Config, command: str) -> RunStore:
@@ -216,21 +212,26 @@ def make_trial(folder: Path, number: int, config: Config, command: str) -> RunSt
     return RunStore.create(trial, to_dict(config), command)
 
 
-def write_table(
-    folder: Path, columns: Sequence[str], rows: Mapping[int, tuple[Mapping[str, Any], Sequence[float]]]
-) -> int:
+def write_table(folder: Path, rows: Mapping[int, tuple[Mapping[str, Any], Sequence[float]]]) -> int:
     """Writes sweep.csv and returns the number of the best trial.
 
-    Rows are a trial's options and its numbers under `columns`, none where it was given up; the first one decides.
+    Rows are a trial's options and its `SCORES`, none where it was given up.
     """
     best = max(rows, key=lambda i: rows[i][1][0] if rows[i][1] else float("-inf"))
     options = next(iter(rows.values()))[0]
-    table: list[Sequence[Any]] = [("trial", *options, *columns, "best")]
+    table: list[Sequence[Any]] = [("trial", *options, *SCORES, "best")]
     for i, (chosen, numbers) in rows.items():
-        cells = [f"{number:.6g}" for number in numbers] or [""] * len(columns)
+        cells = [f"{number:.6g}" for number in numbers] or [""] * len(SCORES)
         table.append((i + 1, *chosen.values(), *cells, "yes" if i == best and numbers else ""))
     write_file(folder / "sweep.csv", to_csv(table).encode())
     return best
+
+
+def in_words(chosen: Mapping[str, Any]) -> str:
+    """A trial's options, for people."""
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()
+    )
 
 
 def problem_of(store: RunStore) -> Problem:
@@ -275,7 +276,8 @@ def make_sweep(
             f"environments {', '.join(map(str, numbers))}"
         )
     sweep = Sweep(base, found, METHODS[method], chosen)
-    assert sweep.configs  # every combination makes a valid configuration, or this has raised
+    for combination in sweep.combinations:
+        with_options(base, combination)  # or it raises
     return sweep
 
 
