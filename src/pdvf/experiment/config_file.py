@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pdvf.config import Config, ConfigError, with_options
-from pdvf.experiment.files import oddity, read_file
+from pdvf.experiment.files import flatten, oddity, read_file
 
 LARGEST = 2**16
 """Bytes of a file; a config.json with every option has a tenth of them."""
@@ -37,7 +37,7 @@ def with_file(base: Config, path: Path) -> Config:
     if (family := data.pop("family", base.family)) != base.family:
         raise ConfigError(f"{path} is for the family {family!r}, expected {base.family!r} as on the command line")
     try:
-        return with_options(base, _once(_options(data)))
+        return with_options(base, _once((name, _number(value)) for name, value in flatten(data)))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -74,15 +74,6 @@ def _has_names(data: Mapping[Any, Any]) -> bool:
     return all(
         isinstance(name, str) and (not isinstance(value, Mapping) or _has_names(value)) for name, value in data.items()
     )
-
-
-def _options(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Names, dotted, and values."""
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _options(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, _number(value)
 
 
 def _number(value: Any) -> Any:

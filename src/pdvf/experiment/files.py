@@ -134,12 +134,13 @@ def to_csv(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of nested objects by dotted name, such as `ppo.learning_rate`."""
-    flat: dict[str, Any] = {}
+def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested objects with their dotted names, such as `ppo.learning_rate`."""
     for name, value in data.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:

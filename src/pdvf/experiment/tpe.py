@@ -73,7 +73,7 @@ class Search:
 
     def _propose(self, trial: Any) -> dict[str, Any]:
         found = {name: trial.suggest_categorical(name, list(values)) for name, values in self.sweep.options.items()}
-        usual = flatten(to_dict(self.sweep.base))
+        usual = dict(flatten(to_dict(self.sweep.base)))
         for name, (low, high) in self.ranges.items():
             suggest = trial.suggest_int if isinstance(usual[name], int) else trial.suggest_float
             found[name] = suggest(name, low, high, log=low > 0 and high >= 10 * low)
@@ -132,7 +132,7 @@ def noted(file: Path) -> tuple[dict[str, float], bool]:
 def make_search(sweep: Sweep, ranges: Sequence[Sequence[str]], trials: int) -> Search:
     """A search from words of the command line."""
     library()
-    usual, found = flatten(to_dict(sweep.base)), dict[str, tuple[float, float]]()
+    usual, found = dict(flatten(to_dict(sweep.base))), dict[str, tuple[float, float]]()
     for name, *ends in ranges:
         low, high = map(parsed, ends)
         kinds = (int,) if type(usual.get(name)) is int else (int, float)

@@ -85,7 +85,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         differences=run.differences(),
         facts=_facts(run),
         times=_times(run),
-        options=[(name, _plain(value)) for name, value in flatten(run.config).items()],
+        options=[(name, _plain(value)) for name, value in flatten(run.config)],
     )
 
 
