@@ -119,17 +119,18 @@ def _contexts(family: Family, played: Played, contexts: np.ndarray, numbers: tup
 
 def _hidden(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
     """Whether the first observation tells the context: a linear guess must not beat guessing the mean."""
+    from sklearn.linear_model import LinearRegression  # slow to import
+    from sklearn.metrics import r2_score
+    from sklearn.model_selection import KFold, cross_val_predict
+
     each = 32
     keys = jax.random.split(jax.random.key(seed + 1), each * contexts.shape[0])
     first = np.asarray(jax.jit(engine.reset)(keys, jnp.asarray(np.repeat(contexts, each, axis=0)))[1], np.float64)
     truth = np.repeat(contexts, each, axis=0).astype(np.float64)
-    order = np.random.default_rng(seed).permutation(len(truth))
-    half = len(order) // 2
-    fit, held = order[:half], order[half:]
-    features = np.concatenate([first, np.ones((len(first), 1))], axis=1)
-    guess = features[held] @ np.linalg.lstsq(features[fit], truth[fit], rcond=None)[0]
-    spread = truth[held].var(axis=0) + 1e-12
-    explained = 1 - ((guess - truth[held]) ** 2).mean(axis=0) / spread
+    halves = KFold(2, shuffle=True, random_state=seed)
+    explained = r2_score(
+        truth, cross_val_predict(LinearRegression(), first, truth, cv=halves), multioutput="raw_values"
+    )
     told = [n for n, x in zip(engine.family.context_names, explained, strict=True) if x > 0.5]
     tells = f"tells {', '.join(told)}" if told else "does not tell the context"
     return Finding("hidden", not told, f"the first observation {tells}")
