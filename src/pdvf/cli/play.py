@@ -32,7 +32,6 @@ class Play:
 
     def main(self, said: str) -> int:
         """Serves the page until it is stopped, or prints the returns."""
-        del said
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # one environment at a time; read when JAX is imported
         from pdvf.deploy.pretrained import find, load, play, table
         from pdvf.families.mujoco import need

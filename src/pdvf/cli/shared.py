@@ -130,7 +130,7 @@ def make_plan(
         problem = Problem(from_dict(store.config))
     else:
         problem = Problem(config)
-        assert problem.engine  # made, or it has raised
+        _ = problem.engine  # is made, or raises
         store = RunStore.create(folder, to_dict(config), said)
     if set(phases) - {REPORT} and (change := changed_since(here)):
         print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
