@@ -128,9 +128,8 @@ def _hidden(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
     first = np.asarray(jax.jit(engine.reset)(keys, jnp.asarray(np.repeat(contexts, each, axis=0)))[1], np.float64)
     truth = np.repeat(contexts, each, axis=0).astype(np.float64)
     halves = KFold(2, shuffle=True, random_state=seed)
-    explained = r2_score(
-        truth, cross_val_predict(LinearRegression(), first, truth, cv=halves), multioutput="raw_values"
-    )
+    guess = cross_val_predict(LinearRegression(), first, truth, cv=halves)
+    explained = np.asarray(r2_score(truth, guess, multioutput="raw_values"))
     told = [n for n, x in zip(engine.family.context_names, explained, strict=True) if x > 0.5]
     tells = f"tells {', '.join(told)}" if told else "does not tell the context"
     return Finding("hidden", not told, f"the first observation {tells}")
