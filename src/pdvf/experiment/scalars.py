@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from pdvf.experiment.files import writing
 class TensorBoard:
     """A listener that writes a point for each stage below RUN/tensorboard/TASK; nothing is opened before the first.
 
-    This uses the events writer beneath tensorboardX's SummaryWriter, without the queue and thread between:
+    This uses the record writer beneath tensorboardX's SummaryWriter, without the queue and thread between:
     what was written is on the disk, and a full disk is an error here and now. (That thread dies of it, and
     `add_scalar` hangs.)
     """
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._file: Any = None
+        self._records: Any = None
         self._purge_step = 0
 
     def __call__(self, event: Event) -> None:
@@ -38,26 +39,27 @@ class TensorBoard:
             folder = self._run / "tensorboard" / event.task
             values = [{"tag": name, "simple_value": value} for name, value in finite.items()]
             with writing(folder):
-                if self._file is None:
-                    from tensorboardX.event_file_writer import EventsWriter  # slow to import
-
-                    folder.mkdir(parents=True, exist_ok=True)
-                    # TensorBoard reads the files of a folder in the order of their names, which have the second.
-                    self._file = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
-                    self._write(step=self._purge_step, session_log={"status": "START"})
-                self._write(step=event.stage, summary={"value": values})
-                self._file.flush()
+                self._records = self._records or self._open(folder)
+                _write(self._records, step=event.stage, summary={"value": values})
+                self._records.flush()
 
     def close(self) -> None:
         """Closes the file, if one was opened. Every write was flushed, so there is nothing left to lose."""
-        file, self._file = self._file, None
-        if file is not None:
+        records, self._records = self._records, None
+        if records is not None:
             with contextlib.suppress(OSError):
-                file.close()
+                records.close()
 
-    def _write(self, **fields: Any) -> None:
-        protocol = importlib.import_module("tensorboardX.proto.event_pb2")
-        self._file.write_event(protocol.Event(wall_time=time.time(), **fields))
+    def _open(self, folder: Path) -> Any:
+        from tensorboardX.record_writer import RecordWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads the files of a folder in the order of their names.
+        name = f"events.out.tfevents.{time.time_ns() / 1e9:.6f}.{os.getpid()}"
+        records = RecordWriter(str(folder / name))
+        _write(records, file_version="brain.Event:2")
+        _write(records, step=self._purge_step, session_log={"status": "START"})
+        return records
 
 
 class WandB(contextlib.AbstractContextManager["WandB"]):
@@ -107,3 +109,8 @@ def _wandb() -> Any:
 
 def _finite(event: Event) -> dict[str, float]:
     return {name: value for name, value in event.metrics.items() if value is not None and math.isfinite(value)}
+
+
+def _write(records: Any, **fields: Any) -> None:
+    protocol = importlib.import_module("tensorboardX.proto.event_pb2")
+    records.write(protocol.Event(wall_time=time.time(), **fields).SerializeToString())
