@@ -52,12 +52,7 @@ COMMANDS: dict[str, type[Command]] = {
     "play": Play,
     "watch": Watch,
     "init": Init,
-    "train": phases.Train,
-    "collect": phases.Collect,
-    "embed": phases.Embed,
-    "fit": phases.Fit,
-    "evaluate": phases.Evaluate,
-    "report": phases.Report,
+    **phases.COMMANDS,
 }
 
 

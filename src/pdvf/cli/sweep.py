@@ -14,7 +14,7 @@ from pdvf.core.validation import ConfigError
 
 @dataclass(frozen=True)
 class Sweep(Run):
-    """Searches options in held-out training environments; around a run's with `--config RUN/config.json`."""
+    """Searches options in held-out training environments."""
 
     option: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A name and values, such as `--option ppo.learning_rate 1e-4 3e-4`, or a name alone for the values of the paper's
