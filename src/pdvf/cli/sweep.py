@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -48,21 +48,18 @@ class Sweep(Run):
         if not all(self.option):
             raise ConfigError("--option needs a name, for example --option ppo.learning_rate 1e-4 3e-4")
         options = {name: list(values) for name, *values in self.option}
-        sweep = make_sweep(self.config, options, self.method, self.held_out, bool(self.range))
-        progress, say = make_progress(self.execution.quiet), partial(print, flush=True)
+        search: Any = make_sweep(self.config, options, self.method, self.held_out, bool(self.range))
         if self.sampler == "tpe":
             if self.execution.side_by_side:
                 raise ConfigError("--sampler tpe makes one trial after the other, expected no --workers or --executor")
             from pdvf.experiment.tpe import make_search
 
-            search = make_search(sweep, self.range, self.trials)
-            run = partial(search.run, self.out, said, progress, say)
+            search = make_search(search, self.range, self.trials)
         elif self.range:
             raise ConfigError("--range is for --sampler tpe, expected --option with values: a grid has no ranges")
-        else:
-            search = sweep
-            run = partial(sweep.run, self.out, said, say, lambda tasks, tick: self.execution.run(tasks, progress, tick))
+        say = partial(print, flush=True)
         say(f"budget: {search.budget()}")
         if not self.dry_run:
-            print(f"table: {run()}")
+            table = search.run(self.out, said, say, make_progress(self.execution.quiet), self.execution.run)
+            say(f"table: {table}")
         return 0

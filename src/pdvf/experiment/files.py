@@ -21,6 +21,7 @@ from pdvf.experiment.errors import RunError
 
 DEPTH = 32
 """Levels of nesting in a JSON file of ours; the deepest, histories of metrics, have eight."""
+LOCK = ".lock"
 ASIDE = ".tmp"
 """Ending of a file that is being written; one that is left was cut short by a kill."""
 
@@ -109,6 +110,15 @@ def read_file(path: Path) -> bytes:
         if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "not a regular file")
         return path.read_bytes()
+
+
+def require_own_or_empty(folder: Path, head: str, what: str) -> None:
+    """Raises unless a folder has the file `head`, which makes it ours, or nothing but what a kill may have left."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
+    others = [path.name for path in paths_in(folder) if path.name not in (LOCK, head + ASIDE)]
+    if others and head not in others:
+        raise RunError(f"{folder} is not {what} (it has {others[0]!r} and no {head}): give a new or empty folder")
 
 
 def sha256(path: Path) -> str:

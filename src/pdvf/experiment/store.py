@@ -31,7 +31,7 @@ import safetensors.numpy
 
 from pdvf.experiment import files
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.locking import LOCK, locked
+from pdvf.experiment.locking import locked
 from pdvf.experiment.manifest import ANEW, NAME, checked_name, read_manifest
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
@@ -62,7 +62,7 @@ class RunStore:
         """The run in this folder or at this address, which is new, or was made with the same configuration."""
         folder, remote = pulled(folder)
         if remote is None:  # a working copy is ours, whatever is left in it of a run that was deleted
-            _require_run_or_empty(folder)
+            files.require_own_or_empty(folder, CONFIG, "a run folder")
         with files.writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).is_file():
@@ -331,16 +331,6 @@ class RunStore:
         pattern = re.compile(re.escape(checked_name(phase)) + r"-stage-([0-9]+)")
         names = {path.name.split(".")[0] for path in self._artefacts.glob(f"{phase}-stage-*")}
         return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
-
-
-def _require_run_or_empty(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
-    others = [path.name for path in files.paths_in(folder) if path.name not in (LOCK, CONFIG + files.ASIDE)]
-    if others and CONFIG not in others:
-        raise RunError(
-            f"{folder} is not a run folder (it has {others[0]!r} and no {CONFIG}): give a new or empty folder"
-        )
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -25,7 +25,8 @@ import numpy as np
 
 from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.files import ASIDE, paths_in, read_json, require_fields, to_csv, to_json, write_file
+from pdvf.experiment.events import Listener
+from pdvf.experiment.files import read_json, require_fields, require_own_or_empty, to_csv, to_json, write_file
 from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole_of
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.schedule import planned_steps
@@ -60,8 +61,8 @@ MATTERS = {
 }
 """What each phase adds to the options that decide its artefacts."""
 
-Execute = Callable[[Sequence[Task], Callable[[], None]], None]
-"""Makes tasks, and calls the second argument now and then."""
+Execute = Callable[..., None]
+"""Makes tasks, tells a listener of their events, and calls a third argument, if there is one, now and then."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Sweep:
             "held_out": list(self.held_out),
         }
 
-    def run(self, folder: Path, command: str, say: Callable[[str], None], execute: Execute) -> Path:
+    def run(self, folder: Path, command: str, say: Callable[[str], None], on_event: Listener, execute: Execute) -> Path:
         """Runs every trial that is missing and returns the table's path."""
         claim(folder, self.description())
         stores: list[RunStore] = []
@@ -181,7 +182,7 @@ class Sweep:
                     found, so_far = (in_words(self.combinations[trial]) for trial in (i, best))
                     say(f"trial {i + 1} of {len(stores)}: {found}; best so far: {so_far}")
 
-        execute(tasks, look)
+        execute(tasks, on_event, look)
         return folder / "sweep.csv"
 
     def _adopt(self, stores: Sequence[RunStore]) -> None:
@@ -299,9 +300,7 @@ def _middle(numbers: Sequence[int]) -> tuple[int, ...]:
 def claim(folder: Path, description: dict[str, Any]) -> None:
     """Makes the folder this sweep's own, or raises when it is another's."""
     path, data = folder / SWEEP, to_json(description)
-    others = [there for there in paths_in(folder) if there.name != SWEEP + ASIDE]  # that was cut short by a kill
-    if others and not path.is_file():
-        raise RunError(f"{folder} is not the folder of a sweep: give a new or empty folder as --out")
+    require_own_or_empty(folder, SWEEP, "the folder of a sweep")
     if path.is_file() and read_json(path, "use another --out") != json.loads(data):
         raise RunError(f"{folder} belongs to a sweep with other options: use another --out")
     write_file(path, data)

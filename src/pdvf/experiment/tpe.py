@@ -22,11 +22,10 @@ import jax.numpy as jnp
 from pdvf.config import ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener
-from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import flatten, read_json, require_fields, to_json, write_file
 from pdvf.experiment.plan import plan
 from pdvf.experiment.store import RunStore
-from pdvf.experiment.sweep import Sweep, claim, in_words, make_trial, parsed, write_table
+from pdvf.experiment.sweep import Execute, Sweep, claim, in_words, make_trial, parsed, write_table
 from pdvf.methods import play_everywhere
 from pdvf.methods.base import RETURNS, agent_artefact, returns_artefact
 from pdvf.paper.problem import Stream
@@ -46,7 +45,7 @@ class Search:
         """What it will take, in words."""
         return f"{self.trials} trials of {self.sweep.method.name}; {self.sweep.judged}"
 
-    def run(self, folder: Path, command: str, on_event: Listener, say: Callable[[str], None]) -> Path:
+    def run(self, folder: Path, command: str, say: Callable[[str], None], on_event: Listener, execute: Execute) -> Path:
         """Runs every trial that is missing and returns the table's path."""
         optuna = library()
         ranges = {name: list(ends) for name, ends in self.ranges.items()}
@@ -57,7 +56,7 @@ class Search:
             chosen = self._propose(trial)
             rows[trial.number] = chosen, ()
             store = make_trial(folder, trial.number, with_options(self.sweep.base, chosen), command)
-            scores = watched_scores(self.sweep, store, trial, on_event)
+            scores = watched_scores(self.sweep, store, trial, on_event, execute)
             rows[trial.number] = chosen, scores
             return scores[0]
 
@@ -80,7 +79,7 @@ class Search:
         return found
 
 
-def watched_scores(sweep: Sweep, store: RunStore, trial: Any, on_event: Listener) -> Sequence[float]:
+def watched_scores(sweep: Sweep, store: RunStore, trial: Any, on_event: Listener, execute: Execute) -> Sequence[float]:
     """Makes a trial, watched between the stages of the method's own training; raises where it is given up."""
     given_up, file, method = library().TrialPruned, store.folder / NOTES, sweep.method
     values, over = noted(file)
@@ -112,7 +111,7 @@ def watched_scores(sweep: Sweep, store: RunStore, trial: Any, on_event: Listener
         if over:
             raise given_up(f"below the median of earlier trials after stage {event.stage}")
 
-    EXECUTORS["serial"]([task for task in planned if task.name == wanted or not task.name.startswith(RETURNS)], watch)
+    execute([task for task in planned if task.name == wanted or not task.name.startswith(RETURNS)], watch)
     return sweep.scores(store)
 
 
