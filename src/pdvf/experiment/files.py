@@ -177,26 +177,20 @@ def require_fields(data: Mapping[str, Any], fields: Mapping[str, Sequence[type]]
             raise RunError(f"{path}: {name!r} is a JSON {type(data[name]).__name__}, expected {expected}: {advice}")
 
 
-def oddity(value: Any) -> str:
+def oddity(value: Any, depth: int = DEPTH) -> str:
     """What a JSON value holds that nothing of ours writes: too deep, not finite, larger than 64 bits, no Unicode."""
-    level = [value]
-    for _ in range(DEPTH):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below += [*item, *item.values()]
-            elif isinstance(item, list):
-                below += item
-            elif isinstance(item, float) and not math.isfinite(item):
-                return f"the number {item}, expected finite ones"
-            elif isinstance(item, int) and not -(2**63) <= item < 2**63:
-                return "a whole number of more than 64 bits"
-            elif isinstance(item, str) and not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
-                return "half of a surrogate pair, expected Unicode"
-        level = below
-        if not level:
-            return ""
-    return f"more than {DEPTH} levels of nesting"
+    if isinstance(value, dict | list):
+        if not depth:
+            return f"more than {DEPTH} levels of nesting"
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        return next(filter(None, (oddity(part, depth - 1) for part in parts)), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"the number {value}, expected finite ones"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "a whole number of more than 64 bits"
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        return "half of a surrogate pair, expected Unicode"
+    return ""
 
 
 def _plain(value: Any) -> Any:
