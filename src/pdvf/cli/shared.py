@@ -137,12 +137,14 @@ def make_plan(
     return plan(store, problem, chosen, phases)
 
 
-def execute(tasks: Sequence[Task], execution: Execution) -> int:
+def execute(tasks: Sequence[Task], execution: Execution, *listeners: Listener) -> int:
     """Runs a plan; where it ends with a report, prints its table and path."""
+    from pdvf.experiment.events import tell_all
     from pdvf.experiment.plan import REPORT
     from pdvf.experiment.progress import make_progress
 
-    execution.run(tasks, make_progress(execution.quiet, [(task.store.folder.name, task.name) for task in tasks]))
+    progress = make_progress(execution.quiet, [(task.store.folder.name, task.name) for task in tasks])
+    execution.run(tasks, tell_all((progress, *listeners)))
     for task in tasks:
         if task.name == REPORT:
             from pdvf.experiment.cost import environment_steps
