@@ -177,3 +177,15 @@ def test_a_sweep_that_was_killed_while_it_wrote_its_first_file(tmp_path):
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with pytest.raises(RunError, match="is not the folder of a sweep"):
         claim(tmp_path / "other", {"method": "pd-vf"})
+
+
+def test_phases_are_shared_where_nothing_that_decides_them_differs():
+    for option, train, fit in (
+        ("engine", [0, 1], [0, 1]),
+        ("value.epochs", [0, 0], [0, 1]),
+        ("budget", [0, 0], [0, 0]),
+    ):
+        values = {"engine": ["auto", "native"], "value.epochs": ["1", "2"], "budget": ["paper", "equal"]}[option]
+        makers = make_sweep(TINY, {option: values}, "pd-vf", [2]).makers
+        assert [made["train"] for made in makers] == train
+        assert [made["fit"] for made in makers] == fit

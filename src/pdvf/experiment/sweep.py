@@ -53,13 +53,10 @@ APPENDIX_C: dict[str, tuple[Any, ...]] = {
     "value.batch": (64, 128, 256),
 }
 """The values that the paper tried for each option."""
-MATTERS = {
-    "train": ("family", "seed", "policy_seeds", "environment", "shards", "ppo"),
-    "collect": ("collect",),
-    "embed": ("model_seeds", "dynamics", "policy"),
-    "fit": ("value",),
-}
-"""What each phase adds to the options that decide its artefacts."""
+TRAIN = ("family", "seed", "policy_seeds", "environment", "engine", "shards", "ppo")
+EMBED = (*TRAIN, "collect", "model_seeds", "dynamics", "policy")
+MATTERS = {"train": TRAIN, "collect": (*TRAIN, "collect"), "embed": EMBED, "fit": (*EMBED, "value")}
+"""The options that decide what a phase leaves."""
 
 Execute = Callable[..., None]
 """Makes tasks, tells a listener of their events, and calls a third argument, if there is one, now and then."""
@@ -124,14 +121,10 @@ class Sweep:
 
     def _deciding(self, trial: int, task: str) -> str:
         """The options that decide what a phase leaves, as text; a method is every trial's own."""
-        if task not in PHASES:
+        if task not in MATTERS:
             return str(trial)
-        data, names = to_dict(self.configs[trial]), []
-        for name, matters in MATTERS.items():
-            names += matters
-            if name == task:
-                break
-        return json.dumps({name: data[name] for name in names})
+        data = to_dict(self.configs[trial])
+        return json.dumps({name: data[name] for name in MATTERS[task]})
 
     def problem(self, config: Config) -> HeldOut:
         """A trial's configuration without the environments held out."""
