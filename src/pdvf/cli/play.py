@@ -36,10 +36,10 @@ class Play:
         from pdvf.deploy.pretrained import find, load, play, table
         from pdvf.families.mujoco import need
 
-        if self.table:
-            print(table(*play(find(self.file), self.episodes, self.seed, self.family)))
-            return 0
         file = find(self.file)
+        if self.table:
+            print(table(*play(file, self.episodes, self.seed, self.family)))
+            return 0
         _, family = load(file, self.family)
         need("viser", "live", "the page of `pdvf play` (--table prints returns without one)")
         from pdvf.live.page import Page

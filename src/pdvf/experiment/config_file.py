@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def with_file(base: Config, path: Path) -> Config:
         raise ConfigError(f"{path} cannot be read ({' '.join(str(error).split())}), {expected}") from error
     if odd := oddity(data):
         raise ConfigError(f"{path} holds {odd}, {expected}")
-    if not isinstance(data, dict) or not _has_names(data):
+    if not isinstance(data, dict):
         raise ConfigError(f"{path} holds {type(data).__name__}, {expected}")
     if (family := data.pop("family", base.family)) != base.family:
         raise ConfigError(f"{path} is for the family {family!r}, expected {base.family!r} as on the command line")
@@ -52,28 +52,20 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Raises where a name is there twice."""
-        found = super().construct_mapping(node, deep)
-        if len(found) < len(node.value):
-            raise ValueError("a name that is there twice")
-        return found
+        """As `_once`."""
+        return _once(self.construct_pairs(node, deep))
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A dictionary; raises where a name is there twice."""
+    """A dictionary; raises where a name is no text or there twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
+        if not isinstance(name, str):
+            raise ValueError(f"the name {name!r}, expected text")
         if name in found:
             raise ValueError(f"{name} is there twice, expected once")
         found[name] = value
     return found
-
-
-def _has_names(data: Mapping[Any, Any]) -> bool:
-    """Whether all names are text."""
-    return all(
-        isinstance(name, str) and (not isinstance(value, Mapping) or _has_names(value)) for name, value in data.items()
-    )
 
 
 def _number(value: Any) -> Any:
