@@ -48,7 +48,7 @@ class Reproduce:
         from pdvf.config.presets import preset
         from pdvf.experiment import comparison, reproduce
         from pdvf.experiment.plan import REPORT
-        from pdvf.experiment.progress import words
+        from pdvf.experiment.progress import ignore, make_progress, words
         from pdvf.experiment.remote import local_at, remote_at
         from pdvf.families.base import MujocoFamily
         from pdvf.families.mujoco import need
@@ -61,11 +61,15 @@ class Reproduce:
         for family in families:
             config = replace(preset(family, self.preset, self.budget), seed=self.seed, shards=self.shards)
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
+        planned = [(task.store.folder.name, task.name) for task in tasks]
+        quiet = self.execution.quiet
+        progress = make_progress(quiet, planned) if not self.execution.side_by_side else ignore
 
         def on_event(event: Event) -> None:
+            progress(event)
             if event.kind != "stage":
                 counted = reproduce.write_status(out, tasks)
-                if not self.execution.quiet:
+                if not quiet:
                     sys.stderr.write(f"reproduce: {event.run} {words(event)} ({counted})\n")
                     sys.stderr.flush()
             if event.kind == "finish" and event.task == REPORT:

@@ -137,14 +137,13 @@ def make_plan(
     return plan(store, problem, chosen, phases)
 
 
-def execute(tasks: Sequence[Task], execution: Execution, *listeners: Listener) -> int:
-    """Runs a plan; where it ends with a report, prints its table and path."""
-    from pdvf.experiment.events import tell_all
+def execute(tasks: Sequence[Task], execution: Execution, on_event: Listener | None = None) -> int:
+    """Runs a plan, with the usual progress for no listener; where it ends with a report, prints its table and path."""
     from pdvf.experiment.plan import REPORT
     from pdvf.experiment.progress import make_progress
 
-    progress = make_progress(execution.quiet, [(task.store.folder.name, task.name) for task in tasks])
-    execution.run(tasks, tell_all((progress, *listeners)))
+    planned = [(task.store.folder.name, task.name) for task in tasks]
+    execution.run(tasks, on_event or make_progress(execution.quiet, planned))
     for task in tasks:
         if task.name == REPORT:
             from pdvf.experiment.cost import environment_steps
