@@ -17,7 +17,7 @@ from tiny import TINY, relaxed
 EVIL = "import pathlib\npathlib.Path(__file__).with_name('MARKER').write_text('it ran')\nfamily = None\n"
 COMMANDS = (
     *(["train"], ["collect"], ["embed"], ["fit"], ["evaluate"], ["report"], ["diagnose"]),
-    *(["export", "model.pdvf"], ["sweep", "--option", "seed", "1", "2"], ["report", "--family", "spaceship"]),
+    *(["export", "model.pdvf"], ["report", "--family", "spaceship"]),
 )
 FAMILY_FIRST = (
     *(["run", "spaceship", "--out"], ["compare", "spaceship", "--out"], ["init", "spaceship", "--out"]),
@@ -43,7 +43,11 @@ def ran(folder: Path) -> bool:
 
 @pytest.mark.parametrize(
     "words",
-    [*([first, "run", *rest] for first, *rest in COMMANDS), *([*words, "run"] for words in FAMILY_FIRST)],
+    [
+        *([first, "run", *rest] for first, *rest in COMMANDS),
+        *([*words, "run"] for words in FAMILY_FIRST),
+        ["sweep", "spaceship", "--config", "run/config.json"],
+    ],
     ids=lambda words: " ".join(words),
 )
 def test_nothing_of_it_is_run(hostile, words, capsys):
@@ -51,7 +55,7 @@ def test_nothing_of_it_is_run(hostile, words, capsys):
     assert main(words) == 2
     said, error = capsys.readouterr()
     assert said == ""
-    assert error.startswith("pdvf: run ")
+    assert error.startswith("pdvf: run")
     assert error.count("\n") == 1
     assert "family" in error
     assert not ran(hostile)
@@ -85,8 +89,8 @@ def test_a_run_of_ones_own_family(tmp_path, monkeypatch, capsys):
         assert "--family" in capsys.readouterr().err
         assert main(["fit", "run", "--family", "pushed.py:family"]) == 2
         assert "has no artefact 'policies', which `pdvf fit` needs" in capsys.readouterr().err
-        words = ["--family=pushed.py:family", "--option", "ppo.learning_rate", "1e-4", "--dry-run"]
-        assert main(["sweep", "run", *words]) == 0
+        words = ["--config", "run/config.json", "--option", "ppo.learning_rate", "1e-4", "--dry-run"]
+        assert main(["sweep", "pushed.py:family", *words]) == 0
         assert "1 trials of pd-vf" in capsys.readouterr().out
 
 

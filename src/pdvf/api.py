@@ -35,7 +35,7 @@ from pdvf.families import loading
 from pdvf.methods import Method, agent_artefact
 from pdvf.methods.pdvf import ValueFunction
 from pdvf.paper.adapter import Adapter as Model
-from pdvf.paper.pipeline import ArtefactShapes, Problem
+from pdvf.paper.pipeline import ArtefactShapes, Problem, artefact_shapes
 from pdvf.reports.data import read_returns
 
 LEARNING = ("train", "collect", "embed", "fit")
@@ -75,7 +75,7 @@ def train(
     target = family if isinstance(family, str) else loading.give(family)
     config = with_options(replace(make_preset(target, preset, budget), seed=seed), options or {})
     problem = Problem(config)
-    assert problem.engine  # made, or it has raised: before the folder is
+    _ = problem.engine  # is made, or raises, before the folder is
     run = Run(RunStore.create(out, to_dict(config), f"pdvf.train({target!r}, {preset!r}, seed={seed})"), on_stage)
     return run.execute(LEARNING)
 
@@ -164,6 +164,11 @@ class Run:
         """Writes figures and report.html, and returns its path."""
         self.execute(("evaluate", TABLE, "report"))
         return self.folder / "report.html"
+
+    @property
+    def policies(self) -> Any:
+        """The policies of phase 1 [K, E, seeds, ...], the finished ones last."""
+        return self.store.load("policies", artefact_shapes(self.problem)["policies"])
 
     def model(self, number: int = 0) -> Model:
         """One of the run's trained PD-VF models (its number from 0), in JAX."""

@@ -11,7 +11,7 @@ import pytest
 
 import pdvf.core.devices
 from pdvf.cli.main import main
-from pdvf.cli.shared import make_plan
+from pdvf.cli.shared import Execution, make_plan
 from pdvf.config import to_dict
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Follower, write_event
@@ -227,6 +227,16 @@ def test_a_task_that_fails_holds_up_only_what_needs_it(store, started):
     assert store.has("returns-nn")
     (failure,) = (event for event in events if event.kind == "fail")
     assert words(failure) == f"oracle: failed after 0.0 s; out of memory (all of it: {store.folder}/logs/oracle.log)"
+
+
+def test_what_is_not_done_is_said_with_its_reason(store, started, monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    started[1].add("oracle")
+    said = (
+        r"6 of \d+ tasks are not done; oracle: out of memory \(all of it: .*oracle.log\). The same command tries again"
+    )
+    with pytest.raises(RunError, match=said):
+        Execution(workers=2, quiet=True).run(tiny_plan(store), ignore)
 
 
 def test_stages_of_finished_tasks_are_removed(store, started):

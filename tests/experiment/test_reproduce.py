@@ -58,13 +58,6 @@ def test_a_folder_that_names_another_family(tmp_path):
         write_index(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{}", '{"stretches": 3}', '{"stretches": [3]}', '{"stretches": [{"seconds": "1"}]}'])
-def test_odd_stretches(tmp_path, text):
-    (tmp_path / "stretches.json").write_text(text)
-    with pytest.raises(RunError, match=r"stretches\.json.*delete it; only the times"):
-        write_status(tmp_path, [])
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

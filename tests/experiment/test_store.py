@@ -252,19 +252,6 @@ def test_an_artefact_is_bound_to_its_configuration(store):
         altered.save("y", tree(), inputs=["x"])
 
 
-def test_manifests_of_version_01_are_not_bound(store):
-    store.save("x", tree())
-    manifest = file_of(store, "x").with_suffix(".json")
-    data = json.loads(manifest.read_text())
-    del data["config"]
-    manifest.write_text(json.dumps(data))
-    with pytest.raises(RunError, match="was made by another configuration"):
-        load_a(store, "x")
-    data["versions"]["pdvf"] = "0.1.0"
-    manifest.write_text(json.dumps(data))
-    load_a(store, "x")
-
-
 def test_an_adopted_artefact_is_bound_to_its_new_run(store, tmp_path):
     store.save("x", tree(4.0))
     other = RunStore.create(tmp_path / "other", CONFIG | {"seed": 1}, "")

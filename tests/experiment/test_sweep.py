@@ -15,6 +15,7 @@ from pdvf.config import ConfigError
 from pdvf.config.presets import preset
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.files import to_json
+from pdvf.experiment.progress import ignore
 from pdvf.experiment.sweep import APPENDIX_C, HeldOut, claim, make_sweep, with_options
 from pdvf.families.builtin.spaceship import Spaceship
 from tiny import TINY, command_line, relaxed
@@ -141,7 +142,7 @@ def test_what_cannot_be_searched(arguments, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda out: out.write_text("a file"), "cannot read"),
+        (lambda out: out.write_text("a file"), "is a file, expected a folder"),
         (lambda out: (out.mkdir(), (out / "sweep.json").write_text("{" * 2000)), r"sweep\.json is not JSON"),
         (lambda out: (out.mkdir(), (out / "sweep.json").write_text('{"a": NaN}')), r"sweep\.json holds the number nan"),
         (lambda out: (out.mkdir(), (out / "holiday.jpg").write_text("")), "is not the folder of a sweep"),
@@ -150,7 +151,7 @@ def test_what_cannot_be_searched(arguments, message):
 def test_a_folder_that_is_not_its_own(tmp_path, make, message):
     make(tmp_path / "out")
     with pytest.raises(RunError, match=message):
-        SMALL.run(tmp_path / "out", "pdvf sweep", print, lambda tasks, look: [])
+        SMALL.run(tmp_path / "out", "pdvf sweep", print, ignore, lambda *given: None)
 
 
 def test_trials_are_not_written_through_links(tmp_path):
@@ -162,7 +163,7 @@ def test_trials_are_not_written_through_links(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.symlink_to(tmp_path / "outside")
         with pytest.raises(RunError, match=f"{place} is a symbolic link"):
-            SMALL.run(tmp_path / "out", "pdvf sweep", print, lambda tasks, look: [])
+            SMALL.run(tmp_path / "out", "pdvf sweep", print, ignore, lambda *given: None)
         path.unlink()
     assert not any((tmp_path / "outside").iterdir())
 
@@ -176,3 +177,15 @@ def test_a_sweep_that_was_killed_while_it_wrote_its_first_file(tmp_path):
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with pytest.raises(RunError, match="is not the folder of a sweep"):
         claim(tmp_path / "other", {"method": "pd-vf"})
+
+
+def test_phases_are_shared_where_nothing_that_decides_them_differs():
+    for option, train, fit in (
+        ("engine", [0, 1], [0, 1]),
+        ("value.epochs", [0, 0], [0, 1]),
+        ("budget", [0, 0], [0, 0]),
+    ):
+        values = {"engine": ["auto", "native"], "value.epochs": ["1", "2"], "budget": ["paper", "equal"]}[option]
+        makers = make_sweep(TINY, {option: values}, "pd-vf", [2]).makers
+        assert [made["train"] for made in makers] == train
+        assert [made["fit"] for made in makers] == fit

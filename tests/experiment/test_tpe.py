@@ -110,7 +110,7 @@ def test_what_cannot_be_searched_is_one_line(words, message, tmp_path, capsys):
 def test_odd_notes_of_a_trial_are_one_line(text, tmp_path, capsys):
     notes = tmp_path / "s/trials/001/held_out.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pdvf.experiment.tpe.held_out_return", lambda *given: 1.0 if notes.write_text(text) else 0.0)
+        patch.setattr("pdvf.experiment.tpe.watched_scores", lambda *given: [notes.write_text(text) for _ in range(4)])
         assert search(tmp_path / "s", *WORDS, "--trials", "1") == 0
     assert search(tmp_path / "s", *WORDS, "--trials", "1") == 2
     error = capsys.readouterr().err

@@ -620,7 +620,10 @@ class Session:
         words = rng.choice(
             (
                 *(["report", run], ["evaluate", run], ["diagnose", run], ["train", run], ["fit", run]),
-                *(["export", run, str(self.folder / "x.pdvf")], ["sweep", run, "--option", "seed", "1", "2"]),
+                *(
+                    ["export", run, str(self.folder / "x.pdvf")],
+                    ["sweep", "spaceship", "--config", f"{run}/config.json"],
+                ),
                 *(["compare", "spaceship", "--out", run], ["run", "spaceship", "--out", run]),
                 *(["plan", "spaceship", "--like", run], ["init", "spaceship", "--out", run]),
                 *(["check-engine", "swimmer", "--run", run], ["report", run, "--family", "spaceship"]),

@@ -31,7 +31,6 @@ class CheckEngine:
 
     def main(self, said: str) -> int:
         """Prints the table; 1 where returns do not agree."""
-        del said
         from pdvf.families.base import MujocoFamily
         from pdvf.families.registry import family_names, make_family
 
@@ -41,22 +40,19 @@ class CheckEngine:
             raise ConfigError(f"`pdvf check-engine` was given {self.family}, expected a MuJoCo family: {expected}")
         import jax
 
-        from pdvf.config import from_dict
+        from pdvf.api import open_run
         from pdvf.config.presets import preset
         from pdvf.experiment import engine_parity
         from pdvf.experiment.files import to_json, write_file
-        from pdvf.experiment.store import RunStore
-        from pdvf.paper import pipeline
+        from pdvf.paper.problem import finished_policies
 
         if self.run is None:
-            problem = pipeline.Problem(preset(self.family, "paper"))
-            actors = engine_parity.random_policies(problem.engine.family, POLICIES, jax.random.key(self.seed))
+            family = make_family(self.family, preset(self.family, "paper").environment)
+            actors = engine_parity.random_policies(family, POLICIES, jax.random.key(self.seed))
         else:
-            store = RunStore.open(self.run, family=self.family)
-            problem = pipeline.Problem(from_dict(store.config))
-            policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
-            actors = pipeline.finished_policies(policies)
-        family = make_family(problem.config.family, problem.config.environment)
+            run = open_run(self.run, self.family)
+            family = make_family(self.family, run.problem.config.environment)
+            actors = finished_policies(run.policies)
         result = engine_parity.check_engine(family, self.engine, actors, self.seed, STEPS, EPISODES)  # type: ignore[arg-type]
         print(engine_parity.table(result))
         if self.out is not None:

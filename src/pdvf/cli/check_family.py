@@ -21,7 +21,6 @@ class CheckFamily:
 
     def main(self, said: str) -> int:
         """Prints the table; 1 where something is amiss."""
-        del said
         from pdvf.config.presets import PRESETS, preset
         from pdvf.experiment import family_checker
         from pdvf.families.registry import make_family

@@ -16,7 +16,6 @@ class Diagnose(OfRun):
 
     def main(self, said: str) -> int:
         """Writes RUN/diagnosis.json and RUN/figures/diagnosis.png."""
-        del said
         import jax
 
         from pdvf.api import open_run
@@ -27,15 +26,13 @@ class Diagnose(OfRun):
         from pdvf.experiment.plan import plan
         from pdvf.experiment.progress import ignore
         from pdvf.methods import METHODS, agent_artefact
-        from pdvf.paper import pipeline
         from pdvf.reports import adaptation, diagnosis
         from pdvf.reports.style import png
 
         run = open_run(self.run, self.family)
         store, problem, adapter = run.store, run.problem, run.model(self.model)
-        policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
-        print(f"{self.run}, model {self.model}: plays {effort(problem, policies)}", flush=True)
-        measured = measure(problem, policies, adapter, jax.random.key(problem.config.seed))
+        print(f"{self.run}, model {self.model}: plays {effort(problem, run.policies)}", flush=True)
+        measured = measure(problem, run.policies, adapter, jax.random.key(problem.config.seed))
         family = problem.engine.family
         found = findings(family, problem.contexts, measured)
         figure = diagnosis.draw(family.train(problem.config.seed).numbers, measured._asdict())

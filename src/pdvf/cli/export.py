@@ -30,7 +30,6 @@ class Export:
 
     def main(self, said: str) -> int:
         """Writes the file."""
-        del said
         from pdvf.api import open_run
         from pdvf.deploy.card import markdown
         from pdvf.deploy.model_format import read

@@ -11,7 +11,6 @@ class List:
 
     def main(self, said: str) -> int:
         """One line each."""
-        del said
         from pdvf.config.presets import PRESETS
         from pdvf.families.registry import family_names, find_spec
         from pdvf.methods import METHODS

@@ -52,12 +52,7 @@ COMMANDS: dict[str, type[Command]] = {
     "play": Play,
     "watch": Watch,
     "init": Init,
-    "train": phases.Train,
-    "collect": phases.Collect,
-    "embed": phases.Embed,
-    "fit": phases.Fit,
-    "evaluate": phases.Evaluate,
-    "report": phases.Report,
+    **phases.COMMANDS,
 }
 
 
@@ -68,7 +63,6 @@ class First:
     words: tyro.conf.Positional[tuple[str, ...]] = ()
     preset: str = "quick"
     budget: str = "paper"
-    family: str | None = None
     config: Path | None = None
     out: Path | None = None
     quiet: bool = False
@@ -105,7 +99,9 @@ def parse(first: First, arguments: Sequence[str]) -> Command:
     for known, kind in COMMANDS.items():
         default: Any = tyro.MISSING_NONPROP
         if known == name and target and issubclass(kind, OnFamily):
-            config = kind.defaults(target, first.preset, first.budget, first.family)
+            from pdvf.config.presets import preset
+
+            config = preset(target, first.preset, first.budget)
             if first.config is not None:
                 from pdvf.experiment.config_file import with_file
 

@@ -33,37 +33,18 @@ class Phase(OfRun):
         return execute(make_plan(self.run, None, said, self.phases, family=self.family), self.execution)
 
 
-class Train(Phase):
-    """Phase 1: PPO policies for every training environment."""
-
-    phases = ("train",)
-
-
-class Collect(Phase):
-    """Phase 2: trajectories of every kept policy."""
-
-    phases = ("collect",)
+def phase(text: str, *phases: str) -> type[Phase]:
+    """A command that makes what some phases leave."""
+    return type("Phase", (Phase,), {"__doc__": text, "phases": phases})
 
 
-class Embed(Phase):
-    """Phase 2: the dynamics and the policy autoencoder."""
-
-    phases = ("embed",)
-
-
-class Fit(Phase):
-    """Phase 3: the value function, with aggregation."""
-
-    phases = ("fit",)
-
-
-class Evaluate(Phase):
-    """Phase 4: PPOenv's policies, then one episode at a time; RUN/returns.csv."""
-
-    phases = ("evaluate", "returns")
-
-
-class Report(Phase):
-    """Figures and RUN/report.html."""
-
-    phases = ("report",)
+COMMANDS = {
+    "train": phase("Phase 1: PPO policies for every training environment.", "train"),
+    "collect": phase("Phase 2: trajectories of every kept policy.", "collect"),
+    "embed": phase("Phase 2: the dynamics and the policy autoencoder.", "embed"),
+    "fit": phase("Phase 3: the value function, with aggregation.", "fit"),
+    "evaluate": phase(
+        "Phase 4: PPOenv's policies, then one episode at a time; RUN/returns.csv.", "evaluate", "returns"
+    ),
+    "report": phase("Figures and RUN/report.html.", "report"),
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +30,7 @@ class Plan(OnFamily):
         from pdvf.config import from_dict, to_dict
         from pdvf.experiment import schedule
         from pdvf.experiment.comparison import find_methods
-        from pdvf.experiment.plan import PART, plan, whole_of
+        from pdvf.experiment.plan import plan, whole_of
         from pdvf.experiment.remote import local_at
         from pdvf.experiment.store import RunStore
         from pdvf.paper.pipeline import Problem
@@ -52,12 +51,10 @@ class Plan(OnFamily):
         made = schedule.schedule(jobs, machines) if jobs else None
         unit = "GPU" if self.gpus else "node"
         print(f"{'task':28}{unit:>6}{'environment steps':>20}{'rollouts':>12}{'seconds':>10}{'begins':>9}")
-        parts = Counter(whole_of(job.name) for job in jobs if PART in job.name)
         for job in jobs:
             base = whole_of(job.name)
-            share = 0 if base == job.name and base in parts else 1 / max(parts[base], 1)
-            steps = round(schedule.planned_steps(problem, base) * share)
-            size = schedule.rollout_bytes(problem, base) * share / 2**20 if steps else 0
+            steps = round(schedule.planned_steps(problem, base) * job.part)
+            size = schedule.rollout_bytes(problem, base) * job.part / 2**20 if steps else 0
             time = f"{job.seconds:10.0f}{made.begins[job.run, job.name]:9.0f}" if made and seconds else ""
             memory = f"{size:.1f} MiB" if size else ""
             print(f"{job.name:28}{job.share:6.3g}{steps or '':>20}{memory:>12}{time}")

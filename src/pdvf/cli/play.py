@@ -32,15 +32,14 @@ class Play:
 
     def main(self, said: str) -> int:
         """Serves the page until it is stopped, or prints the returns."""
-        del said
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # one environment at a time; read when JAX is imported
         from pdvf.deploy.pretrained import find, load, play, table
         from pdvf.families.mujoco import need
 
-        if self.table:
-            print(table(*play(find(self.file), self.episodes, self.seed, self.family)))
-            return 0
         file = find(self.file)
+        if self.table:
+            print(table(*play(file, self.episodes, self.seed, self.family)))
+            return 0
         _, family = load(file, self.family)
         need("viser", "live", "the page of `pdvf play` (--table prints returns without one)")
         from pdvf.live.page import Page

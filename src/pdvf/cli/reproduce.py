@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from pdvf.cli.shared import SERIAL, Executed, make_plan
+from pdvf.cli.shared import SERIAL, Executed, execute, make_plan
 from pdvf.core.validation import ConfigError
-from pdvf.experiment.errors import RunError
 
 if TYPE_CHECKING:
     from pdvf.experiment.events import Event
@@ -62,7 +61,6 @@ class Reproduce:
         for family in families:
             config = replace(preset(family, self.preset, self.budget), seed=self.seed, shards=self.shards)
             tasks += make_plan(self.out / family, config, said, methods=self.methods)
-        status = reproduce.Status(out, tasks, self.execution.workers or 1)
         planned = [(task.store.folder.name, task.name) for task in tasks]
         quiet = self.execution.quiet
         progress = make_progress(quiet, planned) if not self.execution.side_by_side else ignore
@@ -70,7 +68,7 @@ class Reproduce:
         def on_event(event: Event) -> None:
             progress(event)
             if event.kind != "stage":
-                counted = status.write()
+                counted = reproduce.write_status(out, tasks)
                 if not quiet:
                     sys.stderr.write(f"reproduce: {event.run} {words(event)} ({counted})\n")
                     sys.stderr.flush()
@@ -78,15 +76,11 @@ class Reproduce:
                 reproduce.write_index(out)
 
         try:
-            undone = self.execution.run(tasks, on_event, status.write_clock)
+            execute(tasks, self.execution, on_event)
         finally:
-            status.write()  # how long it was at work, also when it is stopped
-        print(f"all tables and figures: {reproduce.write_index(out)}")
-        if (remote := remote_at(self.out)) is not None:
-            remote.publish(out, "index.html", "status.html", "stretches.json")
-        if undone:
-            raise RunError(
-                f"{len(undone)} tasks are not done: {', '.join(task.title for task in undone)}; OUT/FAMILY/logs say "
-                "why, and the same command tries again (with fewer --workers, if memory was short)"
-            )
+            reproduce.write_status(out, tasks)
+            index = reproduce.write_index(out)
+            if (remote := remote_at(self.out)) is not None:
+                remote.publish(out, "index.html", "status.html")
+        print(f"all tables and figures: {index}")
         return 0

@@ -27,14 +27,6 @@ class OnFamily:
     """Options from a .yaml or .json file, such as a run's config.json, which has all of them, also those that are not
     listed here; those on the command line win."""
 
-    @staticmethod
-    def defaults(target: str, preset: str, budget: str, family: str | None) -> Any:
-        """The configuration that a family, a preset and a budget give."""
-        del family
-        from pdvf.config.presets import preset as make_preset
-
-        return make_preset(target, preset, budget)
-
 
 @dataclass(frozen=True)
 class Run(OnFamily):

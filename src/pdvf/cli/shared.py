@@ -63,14 +63,28 @@ class Execution:
         """Whether there can be several tasks at a time, each in a process of its own."""
         return self.executor != "serial" or (self.workers or 1) > 1
 
-    def run(self, tasks: Sequence[Task], on_event: Listener, tick: Callable[[], None] = lambda: None) -> list[Task]:
-        """Makes tasks and returns those that are not done."""
+    def run(self, tasks: Sequence[Task], on_event: Listener, tick: Callable[[], None] = lambda: None) -> None:
+        """Makes tasks; raises unless all of them are done."""
+        from pdvf.experiment.errors import RunError
         from pdvf.experiment.executors import EXECUTORS, ray
 
+        failures: list[str] = []
+
+        def hear(event: Event) -> None:
+            on_event(event)
+            if event.kind == "fail":
+                failures.append(f"{event.task}: {event.error}")
+
         if self.executor == "ray":
-            return ray.run(tasks, on_event, self.workers or 0, self.quiet, tick, self.address, self.simulators)
-        name = "processes" if self.side_by_side else "serial"
-        return EXECUTORS[name](tasks, on_event, self.workers or 1, self.quiet, tick)
+            undone = ray.run(tasks, hear, self.workers or 0, self.quiet, tick, self.address, self.simulators)
+        else:
+            name = "processes" if self.side_by_side else "serial"
+            undone = EXECUTORS[name](tasks, hear, self.workers or 1, self.quiet, tick)
+        if undone:
+            raise RunError(
+                f"{len(undone)} of {len(tasks)} tasks are not done; {'; '.join(failures)}. The same command tries "
+                "again (with fewer --workers, if memory was short)"
+            )
 
 
 SERIAL = Execution()
@@ -116,32 +130,20 @@ def make_plan(
         problem = Problem(from_dict(store.config))
     else:
         problem = Problem(config)
-        assert problem.engine  # made, or it has raised
+        _ = problem.engine  # is made, or raises
         store = RunStore.create(folder, to_dict(config), said)
     if set(phases) - {REPORT} and (change := changed_since(here)):
         print(f"pdvf: {folder} was begun elsewhere ({change}): what is made now has other bits", file=sys.stderr)
     return plan(store, problem, chosen, phases)
 
 
-def execute(tasks: Sequence[Task], execution: Execution) -> int:
-    """Runs a plan; where it ends with a report, prints its table and path."""
-    from pdvf.experiment.errors import RunError
+def execute(tasks: Sequence[Task], execution: Execution, on_event: Listener | None = None) -> int:
+    """Runs a plan, with the usual progress for no listener; where it ends with a report, prints its table and path."""
     from pdvf.experiment.plan import REPORT
     from pdvf.experiment.progress import make_progress
 
-    progress = make_progress(execution.quiet, [(task.store.folder.name, task.name) for task in tasks])
-    failures: list[str] = []
-
-    def on_event(event: Event) -> None:
-        progress(event)
-        if event.kind == "fail":
-            failures.append(f"{event.task}: {event.error}")
-
-    if undone := execution.run(tasks, on_event):
-        raise RunError(
-            f"{len(undone)} of {len(tasks)} tasks are not done; {'; '.join(failures)}. The same command tries again "
-            "(with fewer --workers, if memory was short)"
-        )
+    planned = [(task.store.folder.name, task.name) for task in tasks]
+    execution.run(tasks, on_event or make_progress(execution.quiet, planned))
     for task in tasks:
         if task.name == REPORT:
             from pdvf.experiment.cost import environment_steps

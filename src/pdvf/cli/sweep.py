@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -17,8 +16,6 @@ from pdvf.core.validation import ConfigError
 class Sweep(Run):
     """Searches options in held-out training environments."""
 
-    family: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FAMILY|RUN")]
-    """A family, or the folder of a run whose configuration is to be searched around."""
     option: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A name and values, such as `--option ppo.learning_rate 1e-4 3e-4`, or a name alone for the values of the paper's
     appendix C; every combination is tried."""
@@ -34,18 +31,6 @@ class Sweep(Run):
     """With tpe, how many combinations are tried."""
     dry_run: bool = False
     """Say what it would take, and stop."""
-    own: Annotated[str | None, tyro.conf.arg(name="family")] = None
-    """The run's family, where it is your own: to open such a run is to run that code, so name it yourself."""
-
-    @staticmethod
-    def defaults(target: str, preset: str, budget: str, family: str | None) -> Any:
-        """The configuration to search around."""
-        if not Path(target, "config.json").is_file():
-            return Run.defaults(target, preset, budget, None)
-        from pdvf.config import from_dict
-        from pdvf.experiment.store import RunStore
-
-        return from_dict(RunStore.open(target, trials=True, family=family).config)
 
     def main(self, said: str) -> int:
         """Every trial that is missing, and the table."""
@@ -63,21 +48,18 @@ class Sweep(Run):
         if not all(self.option):
             raise ConfigError("--option needs a name, for example --option ppo.learning_rate 1e-4 3e-4")
         options = {name: list(values) for name, *values in self.option}
-        sweep = make_sweep(self.config, options, self.method, self.held_out, bool(self.range))
-        progress, say = make_progress(self.execution.quiet), partial(print, flush=True)
+        search: Any = make_sweep(self.config, options, self.method, self.held_out, bool(self.range))
         if self.sampler == "tpe":
             if self.execution.side_by_side:
                 raise ConfigError("--sampler tpe makes one trial after the other, expected no --workers or --executor")
             from pdvf.experiment.tpe import make_search
 
-            search = make_search(sweep, self.range, self.trials)
-            run = partial(search.run, self.out, said, progress, say)
+            search = make_search(search, self.range, self.trials)
         elif self.range:
             raise ConfigError("--range is for --sampler tpe, expected --option with values: a grid has no ranges")
-        else:
-            search = sweep
-            run = partial(sweep.run, self.out, said, say, lambda tasks, tick: self.execution.run(tasks, progress, tick))
+        say = partial(print, flush=True)
         say(f"budget: {search.budget()}")
         if not self.dry_run:
-            print(f"table: {run()}")
+            table = search.run(self.out, said, say, make_progress(self.execution.quiet), self.execution.run)
+            say(f"table: {table}")
         return 0

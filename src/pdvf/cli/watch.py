@@ -24,7 +24,6 @@ class Watch:
 
     def main(self, said: str) -> int:
         """Serves the page until it is stopped."""
-        del said
         from pdvf.live.watch import serve
 
         return wait_at(str(self.run), serve(self.run, self.host, self.port).url)

@@ -7,10 +7,8 @@ RUN/returns.csv               the returns of every method that has played
 
 from __future__ import annotations
 
-import importlib.util
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,6 +22,7 @@ from pdvf.core.staged import OneStage
 from pdvf.experiment.files import to_csv
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import RunStore
+from pdvf.families.loading import guarded, load_module
 from pdvf.methods import METHODS, Method, methods_in, play_everywhere
 from pdvf.methods.base import RETURNS, returns_artefact
 from pdvf.paper.pipeline import AXES, Problem
@@ -34,7 +33,7 @@ COLUMNS = ("family", "split", "environment", "method", "protocol", "seed", "epis
 
 def find_methods(words: Sequence[str]) -> list[Method]:
     """Methods by name or from a Python file, all of them for no words."""
-    found = (_from_file(Path(word)) if word.endswith(".py") else [method_named(word)] for word in words or METHODS)
+    found = (_from_file(word) if word.endswith(".py") else [method_named(word)] for word in words or METHODS)
     return [method for methods in found for method in methods]
 
 
@@ -47,16 +46,9 @@ def method_named(name: str) -> Method:
     return METHODS[name]
 
 
-def _from_file(path: Path) -> list[Method]:
+def _from_file(path: str) -> list[Method]:
     """The methods that a Python file makes."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not there, expected a Python file with a pdvf.methods.Method: check the path")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"{path} could not be run ({type(error).__name__}: {error}): mend it") from error
+    module = guarded(f"file of methods {path}", lambda: load_module(path))
     found = [method for method in methods_in(module) if method.name not in METHODS]
     if not found:
         raise ConfigError(f"{path} makes no Method of its own: see docs/add_a_method.md")

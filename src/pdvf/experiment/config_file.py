@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pdvf.config import Config, ConfigError, with_options
-from pdvf.experiment.files import oddity, read_file
+from pdvf.experiment.files import flatten, oddity, read_file
 
 LARGEST = 2**16
 """Bytes of a file; a config.json with every option has a tenth of them."""
@@ -32,12 +32,12 @@ def with_file(base: Config, path: Path) -> Config:
         raise ConfigError(f"{path} cannot be read ({' '.join(str(error).split())}), {expected}") from error
     if odd := oddity(data):
         raise ConfigError(f"{path} holds {odd}, {expected}")
-    if not isinstance(data, dict) or not _has_names(data):
+    if not isinstance(data, dict):
         raise ConfigError(f"{path} holds {type(data).__name__}, {expected}")
     if (family := data.pop("family", base.family)) != base.family:
         raise ConfigError(f"{path} is for the family {family!r}, expected {base.family!r} as on the command line")
     try:
-        return with_options(base, _once(_options(data)))
+        return with_options(base, _once((name, _number(value)) for name, value in flatten(data)))
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -52,37 +52,20 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Raises where a name is there twice."""
-        found = super().construct_mapping(node, deep)
-        if len(found) < len(node.value):
-            raise ValueError("a name that is there twice")
-        return found
+        """As `_once`."""
+        return _once(self.construct_pairs(node, deep))
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A dictionary; raises where a name is there twice."""
+    """A dictionary; raises where a name is no text or there twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
+        if not isinstance(name, str):
+            raise ValueError(f"the name {name!r}, expected text")
         if name in found:
             raise ValueError(f"{name} is there twice, expected once")
         found[name] = value
     return found
-
-
-def _has_names(data: Mapping[Any, Any]) -> bool:
-    """Whether all names are text."""
-    return all(
-        isinstance(name, str) and (not isinstance(value, Mapping) or _has_names(value)) for name, value in data.items()
-    )
-
-
-def _options(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Names, dotted, and values."""
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _options(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, _number(value)
 
 
 def _number(value: Any) -> Any:

@@ -14,9 +14,11 @@ from pdvf.core.arrays import Array, Scaler
 from pdvf.engines import Engine, MujocoCEngine, make_engine
 from pdvf.families.base import Family, MujocoFamily
 from pdvf.paper.problem import transfer
+from pdvf.reports.tables import Table
 from pdvf.rl.networks import Actor, make_actor_critic
 
 TOLERANCE = 0.02  # of the mean size of returns
+SIZES = {"max": "largest error", "mean": "mean error", "mean_first_step": "in first step", "mean_size": "mean size"}
 NOISE = 0.3  # of the largest action, along the paths on which single steps are compared
 
 
@@ -114,21 +116,16 @@ def _one_step(reference: MujocoCEngine, other: Engine, contexts: np.ndarray, act
 def table(result: dict[str, Any]) -> str:
     """What was compared, for people."""
     steps, returns = result["one_step"], result["returns"]
-    lines = [
+    head = (
         f"{result['family']}: engine {result['engine']} against c on {result['device']}, one step from the same state "
-        f"({steps['steps_compared']} steps)",
-        f"  {'field':<8} {'largest error':>14} {'mean error':>12} {'in first step':>14} {'mean size':>10}",
-    ]
-    for name in ("qpos", "qvel", "reward"):
-        row = steps[name]
-        lines.append(
-            f"  {name:<8} {row['max']:>14.2e} {row['mean']:>12.2e} {row['mean_first_step']:>14.2e} "
-            f"{row['mean_size']:>10.2e}"
-        )
+        f"({steps['steps_compared']} steps)"
+    )
+    rows = [[name, *(f"{steps[name][size]:.2e}" for size in SIZES)] for name in ("qpos", "qvel", "reward")]
+    fields = Table(["field", *SIZES.values()], rows).terminal()
     verdict = "agree" if returns["agree"] else "DO NOT AGREE"
-    lines.append(
-        f"  mean return of {result['policies']} policies in {result['environments']} environments: "
+    found = (
+        f"mean return of {result['policies']} policies in {result['environments']} environments: "
         f"c {returns['c']:.2f}, {result['engine']} {returns[result['engine']]:.2f}; apart by {returns['gap']:.2%} "
         f"(standard error {returns['standard_error_of_gap']:.2%}) of their mean size: they {verdict} to 2 %"
     )
-    return "\n".join(lines)
+    return "\n".join((head, fields, found))

@@ -16,6 +16,7 @@ import numpy as np
 from pdvf.config import Config
 from pdvf.core.arrays import Array
 from pdvf.engines import Engine, make_engine
+from pdvf.engines.rollout import Feedback, Transitions, begin, play
 from pdvf.experiment.errors import in_one_line
 from pdvf.experiment.progress import duration
 from pdvf.families.base import Family
@@ -40,16 +41,6 @@ class Finding(NamedTuple):
     what: str
     good: bool
     words: str
-
-
-class Played(NamedTuple):
-    """Random actions, [T, n, ...]."""
-
-    before: np.ndarray
-    action: np.ndarray
-    observation: np.ndarray
-    reward: np.ndarray
-    alive: np.ndarray
 
 
 def check_family(
@@ -80,9 +71,9 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
     engine = make_engine(family, name, seed)
     steps = min(STEPS, family.horizon)
     one, two = (_play(engine, contexts, steps, jax.random.key(seed)) for _ in range(2))
-    finite = bool(np.isfinite(one.reward).all() and np.isfinite(one.observation).all())
+    finite = bool(np.isfinite(one.reward).all() and np.isfinite(one.next_observation).all())
     yield Finding("numbers", finite, "finite" if finite else "observations or rewards that are not finite")
-    same = bool(np.array_equal(one.observation, two.observation) and np.array_equal(one.reward, two.reward))
+    same = all(map(np.array_equal, one, two))
     tries = "give the same episode" if same else "differ in two tries"
     yield Finding("seeding", same, f"the same seed and actions {tries}")
     yield from _contexts(family, one, contexts, train.numbers + test.numbers)
@@ -97,9 +88,9 @@ def _findings(family: Family, seed: int, name: str, presets: Mapping[str, Config
         yield Finding(f"  {preset}", True, f"{words}, learning comes on top")
 
 
-def _contexts(family: Family, played: Played, contexts: np.ndarray, numbers: tuple[int, ...]) -> Iterator[Finding]:
+def _contexts(family: Family, played: Transitions, contexts: np.ndarray, numbers: tuple[int, ...]) -> Iterator[Finding]:
     """Whether every context changes what happens, by how much, in units of how far observations move at all."""
-    path = np.where(played.alive[..., None], played.observation, np.nan)
+    path = np.where(played.valid[..., None], played.next_observation, np.nan)
     moved = np.nanstd(path, axis=(0, 1)) + 1e-12
     apart = np.sqrt(np.nanmean((path[:, :, None] - path[:, None]) ** 2 / moved**2, axis=(0, 3)))  # [n, n]
     reward = np.nanmean(np.abs(played.reward[:, :, None] - played.reward[:, None]), axis=0)
@@ -119,17 +110,17 @@ def _contexts(family: Family, played: Played, contexts: np.ndarray, numbers: tup
 
 def _hidden(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
     """Whether the first observation tells the context: a linear guess must not beat guessing the mean."""
+    from sklearn.linear_model import LinearRegression  # slow to import
+    from sklearn.metrics import r2_score
+    from sklearn.model_selection import KFold, cross_val_predict
+
     each = 32
     keys = jax.random.split(jax.random.key(seed + 1), each * contexts.shape[0])
     first = np.asarray(jax.jit(engine.reset)(keys, jnp.asarray(np.repeat(contexts, each, axis=0)))[1], np.float64)
     truth = np.repeat(contexts, each, axis=0).astype(np.float64)
-    order = np.random.default_rng(seed).permutation(len(truth))
-    half = len(order) // 2
-    fit, held = order[:half], order[half:]
-    features = np.concatenate([first, np.ones((len(first), 1))], axis=1)
-    guess = features[held] @ np.linalg.lstsq(features[fit], truth[fit], rcond=None)[0]
-    spread = truth[held].var(axis=0) + 1e-12
-    explained = 1 - ((guess - truth[held]) ** 2).mean(axis=0) / spread
+    halves = KFold(2, shuffle=True, random_state=seed)
+    guess = cross_val_predict(LinearRegression(), first, truth, cv=halves)
+    explained = np.asarray(r2_score(truth, guess, multioutput="raw_values"))
     told = [n for n, x in zip(engine.family.context_names, explained, strict=True) if x > 0.5]
     tells = f"tells {', '.join(told)}" if told else "does not tell the context"
     return Finding("hidden", not told, f"the first observation {tells}")
@@ -139,7 +130,7 @@ def _ends(engine: Engine, contexts: np.ndarray, seed: int) -> Finding:
     """How long episodes are with random actions; the horizon ends them where nothing else does."""
     horizon = engine.family.horizon
     played = _play(engine, contexts, horizon, jax.random.key(seed + 2))
-    length = played.alive.sum(axis=0)
+    length = played.valid.sum(axis=0)
     too_short = int(length.min()) <= engine.family.probe_steps
     words = f"{int(length.min())} to {int(length.max())} steps with random actions, at most {horizon}"
     return Finding("episodes", not too_short, words + (", too short to probe" if too_short else ""))
@@ -169,7 +160,7 @@ def _identified(engine: Engine, contexts: np.ndarray, seed: int) -> Iterator[Fin
         yield Finding("", True, f"{words}: best-single will do as well")
 
 
-def _shows(family: Family, contexts: np.ndarray, played: Played, steps: int) -> dict[str, float]:
+def _shows(family: Family, contexts: np.ndarray, played: Transitions, steps: int) -> dict[str, float]:
     """R^2 of each hidden number from the first steps of episodes, in environments that the regression has not seen.
 
     What is regressed from is how the steps of an episode depart from those of all together, where the dynamics are
@@ -177,10 +168,11 @@ def _shows(family: Family, contexts: np.ndarray, played: Played, steps: int) -> 
     """
     from pdvf.reports.adaptation import left_out_r2  # slow to import
 
-    alive = played.alive[..., None]
-    x, y = np.concatenate([played.before, played.action], axis=-1), played.observation - played.before
-    x, y = (np.where(alive, (v - v[played.alive].mean(0)) / (v[played.alive].std(0) + 1e-9), 0.0) for v in (x, y))
-    x, y = np.concatenate([x, alive], axis=-1)[:steps].astype(np.float64), y[:steps]  # [T, n, p] and [T, n, o]
+    valid = played.valid[..., None]
+    x = np.concatenate([played.observation, played.action], axis=-1)
+    y = played.next_observation - played.observation
+    x, y = (np.where(valid, (v - v[played.valid].mean(0)) / (v[played.valid].std(0) + 1e-9), 0.0) for v in (x, y))
+    x, y = np.concatenate([x, valid], axis=-1)[:steps].astype(np.float64), y[:steps]  # [T, n, p] and [T, n, o]
     few = 1e-2 * np.eye(x.shape[-1])
     usual = np.linalg.solve(np.einsum("tnp,tnq->pq", x, x) + few, np.einsum("tnp,tno->po", x, y))
     left = y - x @ usual
@@ -213,32 +205,27 @@ def _speed(engine: Engine, contexts: np.ndarray, steps: int, seed: int) -> float
     return rows.shape[0] * steps / (time.perf_counter() - began)
 
 
-def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array, same_start: bool = True) -> Played:
-    return Played(*(np.asarray(x) for x in _program(engine, contexts, steps, same_start)(key)))
+def _play(engine: Engine, contexts: np.ndarray, steps: int, key: Array, same_start: bool = True) -> Transitions:
+    return jax.tree.map(np.asarray, _program(engine, contexts, steps, same_start)(key))
 
 
 def _program(engine: Engine, contexts: np.ndarray, steps: int, same_start: bool = True) -> Callable[[Array], Any]:
     """Plays the same random actions in every context, from the same start or each from its own."""
-    box = engine.family.action
+    count, size = contexts.shape[0], engine.family.action.size
+
+    def act(memory: Any, observation: Array, feedback: Feedback, key: Array) -> tuple[Array, Any]:
+        return jnp.tile(jax.random.uniform(key, (size,), minval=-1.0), (count, 1)), memory
 
     @jax.jit
-    def play(key: Array):
+    def program(key: Array) -> Transitions:
         start_key, action_key = jax.random.split(key)
-        count = contexts.shape[0]
-        starts = jnp.tile(start_key, count) if same_start else jax.random.split(start_key, count)
-        states, observation = engine.reset(starts, jnp.asarray(contexts))
-        actions = jax.random.uniform(action_key, (steps, 1, box.size), minval=box.low, maxval=box.high)
+        episodes = begin(engine, jnp.asarray(contexts), start_key)
+        if same_start:
+            simulator, observation = engine.reset(jnp.tile(start_key, count), jnp.asarray(contexts))
+            episodes = episodes._replace(simulator=simulator, observation=observation)
+        return play(engine, jnp.asarray(contexts), episodes, act, action_key, steps)[1]
 
-        def step(carry, action):
-            states, before, alive = carry
-            action = jnp.broadcast_to(action, (count, box.size))
-            states, outcome = engine.step(jnp.asarray(contexts), states, action)
-            made = before, action, outcome.observation, outcome.reward, alive
-            return (states, outcome.observation, alive & ~outcome.terminated), made
-
-        return jax.lax.scan(step, (states, observation, jnp.ones(count, bool)), actions)[1]
-
-    return play
+    return program
 
 
 def table(family: Family, found: list[Finding]) -> str:

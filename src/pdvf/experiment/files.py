@@ -21,6 +21,7 @@ from pdvf.experiment.errors import RunError
 
 DEPTH = 32
 """Levels of nesting in a JSON file of ours; the deepest, histories of metrics, have eight."""
+LOCK = ".lock"
 ASIDE = ".tmp"
 """Ending of a file that is being written; one that is left was cut short by a kill."""
 
@@ -111,6 +112,15 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
 
 
+def require_own_or_empty(folder: Path, head: str, what: str) -> None:
+    """Raises unless a folder has the file `head`, which makes it ours, or nothing but what a kill may have left."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
+    others = [path.name for path in paths_in(folder) if path.name not in (LOCK, head + ASIDE)]
+    if others and head not in others:
+        raise RunError(f"{folder} is not {what} (it has {others[0]!r} and no {head}): give a new or empty folder")
+
+
 def sha256(path: Path) -> str:
     """Checksum of a file, read piece by piece."""
     with reading(path), open(path, "rb") as file:
@@ -134,12 +144,13 @@ def to_csv(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of nested objects by dotted name, such as `ppo.learning_rate`."""
-    flat: dict[str, Any] = {}
+def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested objects with their dotted names, such as `ppo.learning_rate`."""
     for name, value in data.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:
@@ -166,26 +177,20 @@ def require_fields(data: Mapping[str, Any], fields: Mapping[str, Sequence[type]]
             raise RunError(f"{path}: {name!r} is a JSON {type(data[name]).__name__}, expected {expected}: {advice}")
 
 
-def oddity(value: Any) -> str:
+def oddity(value: Any, depth: int = DEPTH) -> str:
     """What a JSON value holds that nothing of ours writes: too deep, not finite, larger than 64 bits, no Unicode."""
-    level = [value]
-    for _ in range(DEPTH):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below += [*item, *item.values()]
-            elif isinstance(item, list):
-                below += item
-            elif isinstance(item, float) and not math.isfinite(item):
-                return f"the number {item}, expected finite ones"
-            elif isinstance(item, int) and not -(2**63) <= item < 2**63:
-                return "a whole number of more than 64 bits"
-            elif isinstance(item, str) and not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
-                return "half of a surrogate pair, expected Unicode"
-        level = below
-        if not level:
-            return ""
-    return f"more than {DEPTH} levels of nesting"
+    if isinstance(value, dict | list):
+        if not depth:
+            return f"more than {DEPTH} levels of nesting"
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        return next(filter(None, (oddity(part, depth - 1) for part in parts)), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"the number {value}, expected finite ones"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "a whole number of more than 64 bits"
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        return "half of a surrogate pair, expected Unicode"
+    return ""
 
 
 def _plain(value: Any) -> Any:

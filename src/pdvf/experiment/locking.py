@@ -12,9 +12,8 @@ from filelock import lock_descriptor
 
 from pdvf.core.processes import is_alive, require_posix
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.files import writing
+from pdvf.experiment.files import LOCK, writing
 
-LOCK = ".lock"
 ENDING = 10.0
 """Seconds that the processes of a killed command are given to end."""
 

@@ -18,9 +18,8 @@ MANIFEST = {
     "versions": (dict,),
     "device": (dict,),
     "name": (str,),
-    "config": (str, type(None)),
+    "config": (str,),
 }
-"""Fields of a manifest. Those of version 0.1 do not say by which configuration the artefact was made."""
 DEVICE = {"platform": (str,), "kind": (str,), "count": (int,)}
 INFO = {"seconds": (int, float, type(None)), "history": (list, type(None))}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

@@ -106,7 +106,6 @@ SHOWN = ("train_return", "optimal_return", "mean_return", "held_out_loss", "deco
 
 def ignore(event: Event) -> None:
     """Shows nothing."""
-    del event
 
 
 def make_progress(quiet: bool, tasks: Sequence[tuple[str, str]] = ()) -> Listener:

@@ -136,22 +136,21 @@ class Remote:
 
     def _take(self, token: str) -> None:
         """Waits until the lease of a writer that was killed expires; one that is alive is an error."""
-        first, began = self._holder(), time.monotonic()
+        first, began = None, time.monotonic()
         while not self._create(LEASE, _lease(token)):
-            holder = self._holder()
-            if holder is None:
+            if (holder := self._holder()) is None:
                 continue
+            first = first or holder
             dead = holder.host == socket.gethostname() and not is_alive(holder.process)
             if dead or time.time() > holder.until or time.monotonic() > began + LEASED:  # a clock may be wrong
                 self.remove(LEASE)
-                continue
-            if first is not None and holder != first:  # renewed
+            elif holder == first:
+                time.sleep(1.0)
+            else:  # renewed
                 raise RunError(
                     f"process {holder.process} on {holder.host} is writing to {self.url}: wait until it ends, or use "
                     "another --out"
                 )
-            first = holder
-            time.sleep(1.0)
         if first is not None:  # two may have taken an expired lease, and the later one has it
             time.sleep(1.0)
             if (holder := self._holder()) is None or holder.token != token:

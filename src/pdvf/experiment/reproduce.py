@@ -2,21 +2,17 @@
 
 OUT/FAMILY/            a run each, with all methods compared
 OUT/status.html        what is done, what is left, how long it took
-OUT/stretches.json     when the command was at work
 OUT/index.html         the tables and figures of all families together
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pdvf.experiment.files import read_json, require_fields, to_json, write_file
+from pdvf.experiment.files import write_file
 from pdvf.experiment.plan import Task
-from pdvf.experiment.provenance import device, now
 from pdvf.experiment.store import RunStore
 from pdvf.families.registry import family_names
 from pdvf.methods import METHODS
@@ -33,42 +29,6 @@ FIGURES = (
 )
 
 
-class Status:
-    """The status page of a reproduction that is at work: a stretch of time from when this is made."""
-
-    def __init__(self, out: Path, tasks: Sequence[Task], workers: int = 1) -> None:
-        self._out, self._tasks, self._workers = out, tasks, workers
-        self._began, self._clock = now(), time.monotonic()
-        self._earlier = stretches(out)
-        self._written = 0.0
-
-    def write(self) -> str:
-        """Writes status.html and stretches.json; the state in one line."""
-        self.write_clock(0.0)
-        return write_status(self._out, self._tasks)
-
-    def write_clock(self, every: float = 10.0) -> None:
-        """Writes stretches.json, unless it was written less than so many seconds ago; a kill costs no more of it."""
-        seconds = time.monotonic() - self._clock
-        if seconds < self._written + every:
-            return
-        self._written = seconds
-        this = {"began": self._began, "seconds": round(seconds, 1), "workers": self._workers, "device": device()}
-        write_file(self._out / "stretches.json", to_json({"stretches": [*self._earlier, this]}))
-
-
-def stretches(out: Path) -> list[dict[str, Any]]:
-    """When the command was at work, as stretches.json says."""
-    path, advice = out / "stretches.json", "delete it; only the times of earlier stretches are lost"
-    if not path.is_file():
-        return []
-    data = read_json(path, advice)
-    require_fields(data, {"stretches": (list,)}, path, advice)
-    for stretch in data["stretches"]:
-        require_fields(stretch if isinstance(stretch, dict) else {}, {"seconds": (int, float)}, path, advice)
-    return data["stretches"]
-
-
 def write_status(out: Path, tasks: Sequence[Task]) -> str:
     """Writes status.html; the state in one line. Tasks that leave no artefact do not count."""
     counted = [task for task in tasks if task.leaves]
@@ -82,12 +42,8 @@ def write_status(out: Path, tasks: Sequence[Task]) -> str:
     rows.append(["together", *(f"{spent[family] / 60:.1f} min" for family in families)])
     done = sum(taken is not None for taken in seconds.values())
     line = f"{done} of {len(seconds)} tasks done, {sum(spent.values()) / 60:.1f} minutes spent on them"
-    worked = stretches(out)
-    by_the_clock = sum(stretch["seconds"] for stretch in worked) / 60
-    times = "one stretch" if len(worked) == 1 else f"{len(worked)} stretches"
-    clock = f" By the clock: {by_the_clock:.1f} minutes in {times}." if worked else ""
     table = Table(["Task", *families], rows, lead=len(rows) - 1)
-    write_file(out / "status.html", status_page(line, clock, table).encode())
+    write_file(out / "status.html", status_page(line, table).encode())
     return line
 
 

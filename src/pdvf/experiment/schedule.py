@@ -28,6 +28,8 @@ class Job(NamedTuple):
     share: float
     """Of a machine: a GPU, or a CPU."""
     seconds: float
+    part: float = 1.0
+    """Of the work of its whole task; 0 where it only joins parts."""
 
 
 class Schedule(NamedTuple):
@@ -90,12 +92,11 @@ def jobs_of(tasks: Sequence[Task], seconds: Mapping[str, float], gpus: bool, sta
     jobs = []
     for task in tasks:
         if task.leaves and not task.done:
-            run, whole = task.store.folder.name, whole_of(task.name)
-            taken = seconds.get(whole, 0.0)
-            if (run, whole) in parts:
-                taken = start + (taken / parts[run, whole] if PART in task.name else 0.0)
-            share = task.gpus if gpus else 1.0
-            jobs.append(Job(run, task.name, task.needs, task.leaves, task.priority, share, taken))
+            run, whole, share = task.store.folder.name, whole_of(task.name), task.gpus if gpus else 1.0
+            count = parts[run, whole]
+            part = 1.0 if not count else 1 / count if PART in task.name else 0.0
+            taken = seconds.get(whole, 0.0) * part + (start if count else 0.0)
+            jobs.append(Job(run, task.name, task.needs, task.leaves, task.priority, share, taken, part))
     return jobs
 
 

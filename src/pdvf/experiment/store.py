@@ -29,23 +29,9 @@ from typing import Any, TypeVar
 import numpy as np
 import safetensors.numpy
 
+from pdvf.experiment import files
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.files import (
-    ASIDE,
-    flatten,
-    folders_below,
-    paths_in,
-    read_file,
-    read_json,
-    reading,
-    remove_asides,
-    remove_file,
-    sha256,
-    to_json,
-    write_file,
-    writing,
-)
-from pdvf.experiment.locking import LOCK, locked
+from pdvf.experiment.locking import locked
 from pdvf.experiment.manifest import ANEW, NAME, checked_name, read_manifest
 from pdvf.experiment.provenance import describe_environment, device, now, versions
 from pdvf.experiment.pytrees import from_arrays, to_arrays
@@ -76,17 +62,17 @@ class RunStore:
         """The run in this folder or at this address, which is new, or was made with the same configuration."""
         folder, remote = pulled(folder)
         if remote is None:  # a working copy is ours, whatever is left in it of a run that was deleted
-            _require_run_or_empty(folder)
-        with writing(folder):
+            files.require_own_or_empty(folder, CONFIG, "a run folder")
+        with files.writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).is_file():
             with locked(folder):
                 if not (folder / CONFIG).is_file():
-                    write_file(folder / CONFIG, to_json(config_dict))
+                    files.write_file(folder / CONFIG, files.to_json(config_dict))
                     if remote is not None:
                         remote.publish_new(folder, CONFIG)
         store = cls(folder, _read_config(folder), remote)
-        changes = _changes(store.config, json.loads(to_json(config_dict)))
+        changes = _changes(store.config, json.loads(files.to_json(config_dict)))
         if changes:
             more = f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise RunError(
@@ -94,7 +80,7 @@ class RunStore:
                 "use another --out, or the run's own options"
             )
         if not (folder / ENVIRONMENT).exists():
-            write_file(folder / ENVIRONMENT, to_json(describe_environment(command)))
+            files.write_file(folder / ENVIRONMENT, files.to_json(describe_environment(command)))
             if remote is not None:
                 remote.publish_new(folder, ENVIRONMENT)
         return store
@@ -140,8 +126,11 @@ class RunStore:
         A process that inherits the file descriptor shares the lock until it ends.
         """
         with locked(self.folder) as descriptor, self.remote.lease() if self.remote else contextlib.nullcontext():
-            for folder in (self.folder, *(path for name in FOLDERS for path in folders_below(self.folder / name))):
-                remove_asides(folder)
+            for folder in (
+                self.folder,
+                *(path for name in FOLDERS for path in files.folders_below(self.folder / name)),
+            ):
+                files.remove_asides(folder)
             try:
                 yield descriptor
             finally:
@@ -183,7 +172,7 @@ class RunStore:
             "device": device(),
             "created": now(),
         }
-        self._write(name, data, to_json(manifest))
+        self._write(name, data, files.to_json(manifest))
 
     def load(self, name: str, like: Tree) -> Tree:
         """The artefact as a tree with the structure of `like`, after `verify`."""
@@ -201,7 +190,7 @@ class RunStore:
         self.verify(name)
         file = self._file(name)
         try:
-            with reading(file):
+            with files.reading(file):
                 return safetensors.numpy.load_file(file)
         except RunError:
             raise
@@ -219,12 +208,12 @@ class RunStore:
             return self.verify(name)
         other.verify(name)
         manifest = other.manifest(name) | {"config": _config_hash(self.config)}
-        self._write(name, read_file(other._file(name)), to_json(manifest))
+        self._write(name, files.read_file(other._file(name)), files.to_json(manifest))
 
     def _write(self, name: str, data: bytes, manifest: bytes) -> None:
         self._remove(self._manifest(name))  # a manifest never stands beside another version's file
-        write_file(self._file(name), data)
-        write_file(self._manifest(name), manifest)
+        files.write_file(self._file(name), data)
+        files.write_file(self._manifest(name), manifest)
         self._publish(self._file(name), self._manifest(name))
 
     def _publish(self, *files: Path) -> None:
@@ -232,7 +221,7 @@ class RunStore:
             self.remote.publish(self.folder, *(file.relative_to(self.folder).as_posix() for file in files))
 
     def _remove(self, file: Path) -> None:
-        remove_file(file)
+        files.remove_file(file)
         if self.remote is not None:
             self.remote.remove(file.relative_to(self.folder).as_posix())
 
@@ -241,19 +230,19 @@ class RunStore:
         if self.remote is None:
             return
         folders = (self.folder / "logs", self.folder / "tensorboard")
-        files = [self.folder / "events.jsonl", *(file for folder in folders for file in folder.rglob("*"))]
+        said = [self.folder / "events.jsonl", *(file for folder in folders for file in folder.rglob("*"))]
         with contextlib.suppress(RunError):
-            self._publish(*(file for file in files if file.is_file() and not file.is_symlink()))
+            self._publish(*(file for file in said if file.is_file() and not file.is_symlink()))
 
     def verify(self, name: str) -> None:
         """Raises unless the artefact is there, whole, and made from the present version of its inputs."""
         manifest, file = self.manifest(name), self._file(name)
-        with reading(file):
+        with files.reading(file):
             size = file.stat().st_size
         differs = ""
         if size != manifest["bytes"]:
             differs = f"{size} bytes, manifest says {manifest['bytes']}"
-        elif (found := sha256(file)) != (noted := manifest["sha256"]):
+        elif (found := files.sha256(file)) != (noted := manifest["sha256"]):
             differs = f"{size} bytes as in the manifest, but sha256 is {found[:12]}, manifest says {noted[:12]}"
         if differs:
             raise RunError(f"artefact {file} was truncated or altered ({differs}): {ANEW}")
@@ -267,8 +256,7 @@ class RunStore:
         if not self.has(name):
             raise RunError(f"artefact {name!r} is not in {self.folder}: run the command that makes it")
         manifest = read_manifest(self._manifest(name), name)
-        by_version_01 = str(manifest["versions"].get("pdvf")).startswith("0.1.") and "config" not in manifest
-        if not by_version_01 and manifest.get("config") != _config_hash(self.config):
+        if manifest["config"] != _config_hash(self.config):
             raise RunError(
                 f"artefact {self._file(name)} was made by another configuration than {self.folder / CONFIG} holds, "
                 "which was altered, or the artefact is of another run: put the run's own file back, or delete the "
@@ -321,7 +309,7 @@ class RunStore:
         path = Path(relative)
         if path.is_absolute() or ".." in path.parts:
             raise ValueError(f"{relative!r} is not a path below the run's folder")
-        write_file(self.folder / path, data)
+        files.write_file(self.folder / path, data)
         self._publish(self.folder / path)
 
     def write_text(self, relative: str, text: str) -> None:
@@ -345,18 +333,8 @@ class RunStore:
         return sorted((int(match[1]), name) for name in names if (match := pattern.fullmatch(name)))
 
 
-def _require_run_or_empty(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file, expected a folder: give a new or empty folder")
-    others = [path.name for path in paths_in(folder) if path.name not in (LOCK, CONFIG + ASIDE)]
-    if others and CONFIG not in others:
-        raise RunError(
-            f"{folder} is not a run folder (it has {others[0]!r} and no {CONFIG}): give a new or empty folder"
-        )
-
-
 def _read_config(folder: Path) -> dict[str, Any]:
-    return read_json(folder / CONFIG, "put the run's own file back, or use another --out")
+    return files.read_json(folder / CONFIG, "put the run's own file back, or use another --out")
 
 
 def _config_hash(config: Mapping[str, Any]) -> str:
@@ -367,6 +345,6 @@ def _config_hash(config: Mapping[str, Any]) -> str:
 
 def _changes(run: dict[str, Any], given: dict[str, Any]) -> list[str]:
     """One phrase for each option in which two configurations differ."""
-    old, new = ({k: json.dumps(v) for k, v in flatten(config).items()} for config in (run, given))
+    old, new = ({k: json.dumps(v) for k, v in files.flatten(config)} for config in (run, given))
     pairs = {name: (old.get(name, "absent"), new.get(name, "absent")) for name in new | old}
     return [f"{name}: {then} in the run, {now} given" for name, (then, now) in pairs.items() if then != now]

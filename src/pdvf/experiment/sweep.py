@@ -25,7 +25,8 @@ import numpy as np
 
 from pdvf.config import Config, ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
-from pdvf.experiment.files import ASIDE, paths_in, read_json, require_fields, to_csv, to_json, write_file
+from pdvf.experiment.events import Listener
+from pdvf.experiment.files import read_json, require_fields, require_own_or_empty, to_csv, to_json, write_file
 from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole_of
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.schedule import planned_steps
@@ -34,6 +35,8 @@ from pdvf.methods import METHODS, Method
 from pdvf.methods.base import returns_artefact
 from pdvf.paper.pipeline import AXES, PHASES, Problem, Recipe
 
+SCORES = ("held_out_return", "held_out_std", "trained_return", "seconds")
+"""What sweep.csv says of a trial; the first decides."""
 APPENDIX_C: dict[str, tuple[Any, ...]] = {
     "ppo.learning_rate": (1e-4, 3e-4, 5e-4, 1e-3),
     "dynamics.learning_rate": (1e-4, 1e-3, 1e-2),
@@ -50,16 +53,13 @@ APPENDIX_C: dict[str, tuple[Any, ...]] = {
     "value.batch": (64, 128, 256),
 }
 """The values that the paper tried for each option."""
-MATTERS = {
-    "train": ("family", "seed", "policy_seeds", "environment", "shards", "ppo"),
-    "collect": ("collect",),
-    "embed": ("model_seeds", "dynamics", "policy"),
-    "fit": ("value",),
-}
-"""What each phase adds to the options that decide its artefacts."""
+TRAIN = ("family", "seed", "policy_seeds", "environment", "engine", "shards", "ppo")
+EMBED = (*TRAIN, "collect", "model_seeds", "dynamics", "policy")
+MATTERS = {"train": TRAIN, "collect": (*TRAIN, "collect"), "embed": EMBED, "fit": (*EMBED, "value")}
+"""The options that decide what a phase leaves."""
 
-Execute = Callable[[Sequence[Task], Callable[[], None]], list[Task]]
-"""Makes tasks, calls the second argument now and then, and returns those that are not done."""
+Execute = Callable[..., None]
+"""Makes tasks, tells a listener of their events, and calls a third argument, if there is one, now and then."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,10 @@ class Sweep:
 
     def _deciding(self, trial: int, task: str) -> str:
         """The options that decide what a phase leaves, as text; a method is every trial's own."""
-        if task not in PHASES:
+        if task not in MATTERS:
             return str(trial)
-        data, names = to_dict(self.configs[trial]), []
-        for name, matters in MATTERS.items():
-            names += matters
-            if name == task:
-                break
-        return json.dumps({name: data[name] for name in names})
+        data = to_dict(self.configs[trial])
+        return json.dumps({name: data[name] for name in MATTERS[task]})
 
     def problem(self, config: Config) -> HeldOut:
         """A trial's configuration without the environments held out."""
@@ -158,7 +154,7 @@ class Sweep:
             "held_out": list(self.held_out),
         }
 
-    def run(self, folder: Path, command: str, say: Callable[[str], None], execute: Execute) -> Path:
+    def run(self, folder: Path, command: str, say: Callable[[str], None], on_event: Listener, execute: Execute) -> Path:
         """Runs every trial that is missing and returns the table's path."""
         claim(folder, self.description())
         stores: list[RunStore] = []
@@ -173,16 +169,13 @@ class Sweep:
             self._adopt(stores)
             done = [i for i, store in enumerate(stores) if store.has(returns_artefact(self.method.name))]
             if new := [i for i in done if i not in told]:
-                best = self._write(folder, stores, done)
+                best = write_table(folder, {i: (self.combinations[i], self.scores(stores[i])) for i in done})
                 told.update(new)
                 for i in new:
-                    say(f"trial {i + 1} of {len(stores)}: {self._words(i)}; best so far: {self._words(best)}")
+                    found, so_far = (in_words(self.combinations[trial]) for trial in (i, best))
+                    say(f"trial {i + 1} of {len(stores)}: {found}; best so far: {so_far}")
 
-        if undone := execute(tasks, look):
-            raise RunError(
-                f"{len(undone)} of {len(tasks)} tasks are not done: {', '.join(task.title for task in undone)}; "
-                f"{folder}/trials/NNN/logs say why, and the same command tries again"
-            )
+        execute(tasks, on_event, look)
         return folder / "sweep.csv"
 
     def _adopt(self, stores: Sequence[RunStore]) -> None:
@@ -193,22 +186,15 @@ class Sweep:
                     if stores[maker] is not store and stores[maker].has(leaf) and not store.has(leaf):
                         store.adopt(leaf, stores[maker])
 
-    def _write(self, folder: Path, stores: Sequence[RunStore], done: Sequence[int]) -> int:
-        """Writes sweep.csv with the trials that are done and returns the best of them."""
+    def scores(self, store: RunStore) -> Sequence[float]:
+        """`SCORES` of a trial that is done."""
         held, name = len(self.held_out), returns_artefact(self.method.name)
-        rows: dict[int, tuple[Mapping[str, Any], Sequence[float]]] = {}
-        for i in done:
-            store = stores[i]
-            played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
-            require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
-            scores = played["honest"].mean(axis=2)  # [S, E]
-            per_seed = scores[:, -held:].mean(axis=1)
-            seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
-            rows[i] = self.combinations[i], (per_seed.mean(), per_seed.std(), scores[:, :-held].mean(), seconds)
-        return write_table(folder, ("held_out_return", "held_out_std", "trained_return", "seconds"), rows)
-
-    def _words(self, trial: int) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.combinations[trial].items())
+        played, where = store.load_arrays(name), f"artefact {name!r} in {store.folder}"
+        require_axes(where, played, {"honest": AXES["returns"]}, ("honest",))
+        returns = played["honest"].mean(axis=2)  # [S, E]
+        per_seed = returns[:, -held:].mean(axis=1)
+        seconds = sum(store.info(a).get("seconds") or 0.0 for a in store.names("") if "-stage-" not in a)
+        return float(per_seed.mean()), float(per_seed.std()), float(returns[:, :-held].mean()), seconds
 
 
 def make_trial(folder: Path, number: int, config: Config, command: str) -> RunStore:
@@ -220,21 +206,26 @@ def make_trial(folder: Path, number: int, config: Config, command: str) -> RunSt
     return RunStore.create(trial, to_dict(config), command)
 
 
-def write_table(
-    folder: Path, columns: Sequence[str], rows: Mapping[int, tuple[Mapping[str, Any], Sequence[float]]]
-) -> int:
+def write_table(folder: Path, rows: Mapping[int, tuple[Mapping[str, Any], Sequence[float]]]) -> int:
     """Writes sweep.csv and returns the number of the best trial.
 
-    Rows are a trial's options and its numbers under `columns`, none where it was given up; the first one decides.
+    Rows are a trial's options and its `SCORES`, none where it was given up.
     """
     best = max(rows, key=lambda i: rows[i][1][0] if rows[i][1] else float("-inf"))
     options = next(iter(rows.values()))[0]
-    table: list[Sequence[Any]] = [("trial", *options, *columns, "best")]
+    table: list[Sequence[Any]] = [("trial", *options, *SCORES, "best")]
     for i, (chosen, numbers) in rows.items():
-        cells = [f"{number:.6g}" for number in numbers] or [""] * len(columns)
+        cells = [f"{number:.6g}" for number in numbers] or [""] * len(SCORES)
         table.append((i + 1, *chosen.values(), *cells, "yes" if i == best and numbers else ""))
     write_file(folder / "sweep.csv", to_csv(table).encode())
     return best
+
+
+def in_words(chosen: Mapping[str, Any]) -> str:
+    """A trial's options, for people."""
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()
+    )
 
 
 def problem_of(store: RunStore) -> Problem:
@@ -279,7 +270,8 @@ def make_sweep(
             f"environments {', '.join(map(str, numbers))}"
         )
     sweep = Sweep(base, found, METHODS[method], chosen)
-    assert sweep.configs  # every combination makes a valid configuration, or this has raised
+    for combination in sweep.combinations:
+        with_options(base, combination)  # or it raises
     return sweep
 
 
@@ -301,9 +293,7 @@ def _middle(numbers: Sequence[int]) -> tuple[int, ...]:
 def claim(folder: Path, description: dict[str, Any]) -> None:
     """Makes the folder this sweep's own, or raises when it is another's."""
     path, data = folder / SWEEP, to_json(description)
-    others = [there for there in paths_in(folder) if there.name != SWEEP + ASIDE]  # that was cut short by a kill
-    if others and not path.is_file():
-        raise RunError(f"{folder} is not the folder of a sweep: give a new or empty folder as --out")
+    require_own_or_empty(folder, SWEEP, "the folder of a sweep")
     if path.is_file() and read_json(path, "use another --out") != json.loads(data):
         raise RunError(f"{folder} belongs to a sweep with other options: use another --out")
     write_file(path, data)

@@ -19,14 +19,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pdvf.config import ConfigError, to_dict, with_options
+from pdvf.config import ConfigError, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener
-from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.files import flatten, read_json, require_fields, to_json, write_file
 from pdvf.experiment.plan import plan
 from pdvf.experiment.store import RunStore
-from pdvf.experiment.sweep import HeldOut, Sweep, claim, make_trial, parsed, write_table
+from pdvf.experiment.sweep import Execute, Sweep, claim, in_words, make_trial, parsed, write_table
 from pdvf.methods import play_everywhere
 from pdvf.methods.base import RETURNS, agent_artefact, returns_artefact
 from pdvf.paper.problem import Stream
@@ -46,55 +45,52 @@ class Search:
         """What it will take, in words."""
         return f"{self.trials} trials of {self.sweep.method.name}; {self.sweep.judged}"
 
-    def run(self, folder: Path, command: str, on_event: Listener, say: Callable[[str], None]) -> Path:
+    def run(self, folder: Path, command: str, say: Callable[[str], None], on_event: Listener, execute: Execute) -> Path:
         """Runs every trial that is missing and returns the table's path."""
         optuna = library()
         ranges = {name: list(ends) for name, ends in self.ranges.items()}
         claim(folder, self.sweep.description() | {"sampler": "tpe", "ranges": ranges})
-        study = optuna.create_study(
-            direction="maximize", sampler=optuna.samplers.TPESampler(seed=self.sweep.base.seed % 2**32)
-        )
         rows: dict[int, tuple[Mapping[str, Any], Sequence[float]]] = {}
-        for i in range(self.trials):
-            trial = study.ask()
+
+        def play(trial: Any) -> float:
             chosen = self._propose(trial)
-            config = with_options(self.sweep.base, chosen)
-            store = make_trial(folder, i, config, command)
-            try:
-                problem, given_up = self.sweep.problem(config), optuna.TrialPruned
-                value = held_out_return(self.sweep, store, problem, trial, given_up, on_event)
-                study.tell(trial, value)
-                rows[i], got = (chosen, [value]), f"{value:.4g}"
-            except optuna.TrialPruned:
-                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-                rows[i], got = (chosen, []), "given up"
-            best = write_table(folder, ["held_out_return"], rows)
-            say(f"trial {i + 1} of {self.trials}: {_words(chosen)}: {got}; best so far: {_words(rows[best][0])}")
+            rows[trial.number] = chosen, ()
+            store = make_trial(folder, trial.number, with_options(self.sweep.base, chosen), command)
+            scores = watched_scores(self.sweep, store, trial, on_event, execute)
+            rows[trial.number] = chosen, scores
+            return scores[0]
+
+        def tell(study: Any, trial: Any) -> None:
+            best, (chosen, scores) = write_table(folder, rows), rows[trial.number]
+            got = f"{scores[0]:.4g}" if scores else "given up"
+            so_far = f"best so far: {in_words(rows[best][0])}"
+            say(f"trial {trial.number + 1} of {self.trials}: {in_words(chosen)}: {got}; {so_far}")
+
+        sampler = optuna.samplers.TPESampler(seed=self.sweep.base.seed % 2**32)
+        optuna.create_study(direction="maximize", sampler=sampler).optimize(play, self.trials, callbacks=[tell])
         return folder / "sweep.csv"
 
     def _propose(self, trial: Any) -> dict[str, Any]:
         found = {name: trial.suggest_categorical(name, list(values)) for name, values in self.sweep.options.items()}
-        usual = flatten(to_dict(self.sweep.base))
+        usual = dict(flatten(to_dict(self.sweep.base)))
         for name, (low, high) in self.ranges.items():
             suggest = trial.suggest_int if isinstance(usual[name], int) else trial.suggest_float
             found[name] = suggest(name, low, high, log=low > 0 and high >= 10 * low)
         return found
 
 
-def held_out_return(
-    sweep: Sweep, store: RunStore, problem: HeldOut, trial: Any, given_up: type[Exception], on_event: Listener
-) -> float:
-    """What a trial is worth, watched between the stages of the method's own training; raises where it is given up."""
-    file, held, method = store.folder / NOTES, len(sweep.held_out), sweep.method
+def watched_scores(sweep: Sweep, store: RunStore, trial: Any, on_event: Listener, execute: Execute) -> Sequence[float]:
+    """Makes a trial, watched between the stages of the method's own training; raises where it is given up."""
+    given_up, file, method = library().TrialPruned, store.folder / NOTES, sweep.method
     values, over = noted(file)
     for stage, value in values.items():
         trial.report(value, int(stage))
     if over:
         raise given_up
-    wanted = returns_artefact(method.name)
+    wanted, problem = returns_artefact(method.name), sweep.problem(from_dict(store.config))
     planned = plan(store, problem, [method], tuple(sweep.recipes))
     training = next(task for task in planned if task.name == method.name)
-    contexts, key = jnp.asarray(problem.judged[-held:]), problem.key(Stream.COMPARISON)
+    contexts, key = jnp.asarray(problem.judged[-len(sweep.held_out) :]), problem.key(Stream.COMPARISON)
 
     @jax.jit
     def mean_return(agents: Any) -> Any:
@@ -115,8 +111,8 @@ def held_out_return(
         if over:
             raise given_up(f"below the median of earlier trials after stage {event.stage}")
 
-    EXECUTORS["serial"]([task for task in planned if task.name == wanted or not task.name.startswith(RETURNS)], watch)
-    return float(store.load_arrays(wanted)["honest"][:, -held:].mean())
+    execute([task for task in planned if task.name == wanted or not task.name.startswith(RETURNS)], watch)
+    return sweep.scores(store)
 
 
 def noted(file: Path) -> tuple[dict[str, float], bool]:
@@ -135,7 +131,7 @@ def noted(file: Path) -> tuple[dict[str, float], bool]:
 def make_search(sweep: Sweep, ranges: Sequence[Sequence[str]], trials: int) -> Search:
     """A search from words of the command line."""
     library()
-    usual, found = flatten(to_dict(sweep.base)), dict[str, tuple[float, float]]()
+    usual, found = dict(flatten(to_dict(sweep.base))), dict[str, tuple[float, float]]()
     for name, *ends in ranges:
         low, high = map(parsed, ends)
         kinds = (int,) if type(usual.get(name)) is int else (int, float)
@@ -159,11 +155,5 @@ def library() -> Any:
         import optuna
     except ModuleNotFoundError as error:
         raise ConfigError("the sampler tpe needs the package optuna: pip install 'pdvf[sweep]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
-
-
-def _words(chosen: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()
-    )

@@ -93,13 +93,13 @@ def find(target: str) -> Any:
                 f"unknown family {target!r}, expected one of: {', '.join(family_names())}; an entry point "
                 f"of the group {GROUP}; or your own as package.module:object"
             )
-        made = _guarded(target, found[0].load)
+        made = guarded(f"family {target!r}", found[0].load)
     else:
-        made = getattr(_guarded(target, lambda: _module(module)), name, None)
+        made = getattr(guarded(f"family {target!r}", lambda: load_module(module)), name, None)
         if made is None:
             raise ConfigError(f"family {target!r}: {module} has no {name!r}, expected an object that is a family")
     if (not hasattr(made, "horizon") and callable(made)) or isinstance(made, type):
-        made = _guarded(target, made)
+        made = guarded(f"family {target!r}", made)
     return made
 
 
@@ -109,7 +109,8 @@ def _digest(target: str) -> str:
     return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
-def _module(name: str) -> Any:
+def load_module(name: str) -> Any:
+    """A module by its name, from the working folder too, or a file that ends in .py."""
     path = Path(name)
     if path.suffix != ".py":
         if str(Path.cwd()) not in sys.path:
@@ -124,10 +125,11 @@ def _module(name: str) -> Any:
     return module
 
 
-def _guarded(target: str, function: Any) -> Any:
+def guarded(what: str, function: Any) -> Any:
+    """What a user's function returns; whatever it raises is said in one line."""
     try:
         return function()
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"family {target!r} cannot be loaded ({type(error).__name__}: {error}): mend it") from error
+        raise ConfigError(f"{what} cannot be loaded ({type(error).__name__}: {error}): mend it") from error

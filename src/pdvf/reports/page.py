@@ -85,7 +85,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         differences=run.differences(),
         facts=_facts(run),
         times=_times(run),
-        options=[(name, _plain(value)) for name, value in flatten(run.config).items()],
+        options=[(name, _plain(value)) for name, value in flatten(run.config)],
     )
 
 
@@ -113,9 +113,9 @@ def _keys(run: Run) -> list[tuple[int, str, bool]]:
     return [(n, to_hex(colour), test) for (n, colour), test in zip(colours, run.is_test.tolist(), strict=True)]
 
 
-def status_page(line: str, clock: str, table: Table) -> str:
+def status_page(line: str, table: Table) -> str:
     """What is done of a reproduction and what is left."""
-    return TEMPLATES.get_template("status.html").render(line=line, clock=clock, table=table)
+    return TEMPLATES.get_template("status.html").render(line=line, table=table)
 
 
 class Section(NamedTuple):

@@ -19,7 +19,6 @@ def run(
     tick: Callable[[], None] = lambda: None,
 ) -> list[Task]:
     """As `Executor`."""
-    del workers, quiet
     with locks(tasks):
         for task in tasks:
             tick()
