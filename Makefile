@@ -34,8 +34,7 @@ help:
 setup: .venv/.installed-dev
 
 demo: .venv/.installed
-	$(BIN)/pdvf run $(DEMO)
-	$(BIN)/pdvf compare $(DEMO) --methods pd-vf-plus ppo-all
+	$(BIN)/pdvf run $(DEMO) --methods pd-vf-plus ppo-all
 	@echo "look at $(RUN)/report.html"
 
 test: .venv/.installed-dev

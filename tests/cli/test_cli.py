@@ -454,6 +454,17 @@ def test_options_arrive_in_the_configuration(folder):
     assert json.loads((folder / "config.json").read_text()) == to_dict(TINY)
 
 
+def test_run_with_more_methods_makes_all_that_a_run_and_a_comparison_make(folder, monkeypatch):
+    made = {}
+    for command in ("run", "compare"):
+        monkeypatch.setattr(f"pdvf.cli.{command}.execute", lambda tasks, execution, c=command: made.update({c: tasks}))
+        main([command, "spaceship", *command_line(TINY), "--out", str(folder), "--methods", "ppo-all", "pd-vf-plus"])
+    names = {command: [task.name for task in tasks] for command, tasks in made.items()}
+    assert {"fit", "evaluate", "returns-nn", "returns-ppo-all", "pd-vf-plus"} <= {*names["run"]}
+    assert {*names["compare"]} < {*names["run"]}
+    assert names["run"].count("returns-ppo-all") == 1
+
+
 def test_init_twice_is_harmless(folder, capsys):
     before = (folder / "config.json").read_bytes()
     assert main(["init", "spaceship", *command_line(TINY), "--out", str(folder)]) == 0

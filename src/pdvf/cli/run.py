@@ -33,7 +33,11 @@ class Run(OnFamily):
     """Trains on a family, plays in unseen environments, reports."""
 
     execution: Executed = SERIAL
+    methods: tuple[str, ...] = ()
+    """More methods to train and play beside PD-VF, NN and PPOenv, as `pdvf list` names them, or Python files."""
 
     def main(self, said: str) -> int:
-        """All phases and the report."""
-        return execute(make_plan(self.out, self.config, said), self.execution)
+        """All phases, the methods and the report."""
+        from pdvf.experiment.plan import EVERYTHING
+
+        return execute(make_plan(self.out, self.config, said, EVERYTHING, self.methods or None), self.execution)

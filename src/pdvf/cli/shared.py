@@ -110,7 +110,7 @@ def make_plan(
 ) -> list[Task]:
     """What there is to do in a run folder, made anew when a configuration is given.
 
-    No phases: those that the methods rest on, with table and report; everything where no methods are named.
+    No phases: those that the methods rest on, with table and report; everything where the methods are all there are.
     What may be refused comes before the folder is made: family, engine and methods.
     """
     from pdvf.experiment.provenance import changed_since, use_recorded_cores
