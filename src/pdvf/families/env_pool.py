@@ -12,9 +12,11 @@ import os
 import pickle
 import re
 import threading
+import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -22,8 +24,8 @@ import numpy as np
 from pdvf.core.processes import cores
 from pdvf.core.validation import ConfigError
 from pdvf.families import loading as targets
-from pdvf.families.env_process import CALLS, FUNCTION, FUNCTIONS, LOADING, POSITION, WAITING, Source, Start
-from pdvf.families.env_workers import LOAD_TIMEOUT, NO_ANSWER, Worker, WorkerLost, simulators, start_workers
+from pdvf.families.env_process import FUNCTION, FUNCTIONS, LOADING, POSITION, WAITING, Start, find_make
+from pdvf.families.env_workers import Fault, Worker, WorkerLost, simulators, start_workers
 
 STEP_TIMEOUT = 60.0
 """Seconds that an environment may take for a step, unless its family says otherwise."""
@@ -100,27 +102,26 @@ class EnvPool:
         """First observations [n, seeds, o] of size `size`."""
         with self._at_work():
             # The first alone tells how long a reset takes, and with that how many workers the others need.
-            first = self._starts([0], contexts[:1], seeds, size)
+            first = self._starts(1, contexts[:1], seeds, size)
             count = int((len(contexts) - 1) * seeds * self._seconds / WORTH_A_START)
-            workers = self._first(max(1, min(count, self._limit, len(contexts) - 1)))
-            return np.concatenate([first, self._starts(workers, contexts[1:], seeds, size)])
+            count = max(1, min(count, self._limit, len(contexts) - 1))
+            return np.concatenate([first, self._starts(count, contexts[1:], seeds, size)])
 
-    def _starts(self, workers: Sequence[int], contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
+    def _starts(self, count: int, contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
         asked: dict[int, _Request] = {}
         made = np.empty((len(contexts), seeds, size), np.float32)
-        workers = self._first(len(workers))
-        shares = {w: list(range(len(contexts)))[i :: len(workers)] for i, w in enumerate(workers)}
+        workers = self._first(count)
+        shares = {worker: contexts[worker :: len(workers)] for worker in workers}
         for worker, share in shares.items():
-            taken = [self._take(worker, contexts[i]) for i in share]
-            slots = [slot for slot, _ in taken]
+            taken = [self._take(worker, context) for context in share]
             if share:
-                command = ("starts", size, seeds, slots, [context for _, context in taken])
-                asked[worker] = _Request(command, [contexts[i] for i in share])
+                command = ("starts", size, seeds, [slot for slot, _ in taken], [context for _, context in taken])
+                asked[worker] = _Request(command, share)
         for worker, (observations, seconds) in self._ask(asked).items():
-            made[shares[worker]] = observations
+            made[worker :: len(workers)] = observations
             self._measure(seconds)
-            for i, slot in zip(shares[worker], asked[worker].command[3], strict=True):
-                self._free(contexts[i], (worker, slot))
+            for context, slot in zip(shares[worker], asked[worker].command[3], strict=True):
+                self._free(context, (worker, slot))
         return made
 
     def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
@@ -247,16 +248,18 @@ class EnvPool:
             except OSError as error:
                 raise self._fault(f"has no process to run in ({error}), expected room for {count}") from None
             self._found = len(self._workers) if len(self._workers) < count else 0
-            self._collect({w: [] for w in range(there, len(self._workers))}, LOAD_TIMEOUT)
+            for worker in range(there, len(self._workers)):
+                self._result(worker, [])
         return range(min(count, len(self._workers)))
 
     def _source(self) -> bytes:
+        """What a worker calls, once it has unpickled it, for the function that makes environments."""
         if self._origin is not None:
-            return pickle.dumps(Source(self._origin, b""))
+            return pickle.dumps(partial(find_make, self._origin))
         import cloudpickle
 
         try:
-            return pickle.dumps(Source(None, cloudpickle.dumps(self._make)))
+            return pickle.dumps(partial(pickle.loads, cloudpickle.dumps(self._make)))
         except Exception as error:
             raise self._fault(
                 f"cannot be made in another process, since make_env cannot be pickled ({type(error).__name__}: "
@@ -266,54 +269,14 @@ class EnvPool:
     def _ask(self, asked: Mapping[int, _Request]) -> dict[int, Any]:
         """The answers of workers to their requests."""
         for worker, request in asked.items():
-            try:
-                self._workers[worker].send(pickle.dumps(request.command, 5))
-            except OSError:  # it is gone, or does not listen
-                raise self._gone(worker, request.contexts) from None
-        return self._collect({w: request.contexts for w, request in asked.items()}, self._timeout)
+            self._workers[worker].send(request.command, self._timeout)
+        return {worker: self._result(worker, request.contexts) for worker, request in asked.items()}
 
-    def _collect(self, contexts: Mapping[int, Sequence[bytes]], limit: float) -> dict[int, Any]:
-        answers: dict[int, Any] = {}
-        pending = list(contexts)
-        calls, waited = dict.fromkeys(contexts, -1), dict.fromkeys(contexts, 0.0)
-        slice_ = min(0.25, limit / 4)
-        while pending:
-            workers = [self._workers[w] for w in pending]
-            ready = [pending[i] for i in workers[0].ready(workers, slice_)]
-            for worker in ready:
-                pending.remove(worker)
-                try:
-                    good, answer = pickle.loads(self._workers[worker].receive())
-                except (EOFError, OSError):
-                    raise self._gone(worker, contexts[worker]) from None
-                if not good:
-                    before, after = answer
-                    place = self._at(self._workers[worker].at(), contexts[worker])
-                    raise self._fault(f"{before} {place}{after}")
-                answers[worker] = answer
-            if ready:
-                continue
-            for worker in pending:  # time is counted in slices: a machine that slept is no hang
-                at = self._workers[worker].at()
-                waited[worker] = waited[worker] + slice_ if at[CALLS] == calls[worker] else 0.0
-                calls[worker] = at[CALLS]
-                if waited[worker] > limit:
-                    raise self._hung(worker, contexts[worker], limit)
-                if self._workers[worker].ending(0.0):
-                    raise self._gone(worker, contexts[worker])
-        return answers
-
-    def _hung(self, worker: int, contexts: Sequence[bytes], limit: float) -> UserEnvError:
-        """Ends a worker that does not return."""
-        at = self._workers[worker].at()
-        self._workers[worker].kill()
-        advice = "" if at[FUNCTION] == LOADING else " (the family's step_timeout)"
-        return self._fault(f"did not return within {limit:g} s{advice} {self._at(at, contexts)}")
-
-    def _gone(self, worker: int, contexts: Sequence[bytes]) -> UserEnvError:
-        """Why the connection to a worker has ended."""
-        ended, at = self._workers[worker].ending(1.0) or NO_ANSWER, self._workers[worker].at()
-        return self._fault(f"ended its process ({ended}) {self._at(at, contexts)}")
+    def _result(self, worker: int, contexts: Sequence[bytes]) -> Any:
+        answer = self._workers[worker].result()
+        if isinstance(answer, Fault):
+            raise self._fault(f"{answer.before} {self._at(answer.at, contexts)}{answer.after}")
+        return answer
 
     def _at(self, at: Sequence[int], contexts: Sequence[bytes]) -> str:
         """Where a worker is, in words."""
@@ -336,6 +299,7 @@ def _close(workers: list[Worker], owner: int) -> None:
         return
     for worker in workers:
         worker.close()
+    until = time.monotonic() + 1.0
     for worker in workers:
-        worker.release()
+        worker.release(until)
     workers.clear()

@@ -41,13 +41,6 @@ NOT_FINITE = "gave an observation of numbers that are not finite"
 Context = dict[str, float]
 
 
-class Source(NamedTuple):
-    """Where environments come from: a target of the command line, or else a pickled `make`."""
-
-    origin: targets.Origin | None
-    pickled: bytes
-
-
 class Start(NamedTuple):
     """How an environment gets to where an episode is."""
 
@@ -263,10 +256,9 @@ def end_with_parent(lifeline: int) -> None:
         os._exit(0)
 
 
-def _load(source: Source) -> Callable[[dict[str, float]], Any]:
-    if source.origin is None:
-        return pickle.loads(source.pickled)
-    return targets.find_again(source.origin).make
+def find_make(origin: targets.Origin) -> Callable[[dict[str, float]], Any]:
+    """What makes environments of a family that a target of the command line names."""
+    return targets.find_again(origin).make
 
 
 def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
@@ -291,7 +283,8 @@ def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
             os._exit(1)
 
     try:
-        slots = Slots(_load(pickle.loads(connection.recv_bytes())), shared)
+        find = pickle.loads(connection.recv_bytes())
+        slots = Slots(find(), shared)
     except EOFError:
         return
     except BaseException as error:
