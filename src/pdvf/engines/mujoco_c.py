@@ -182,12 +182,9 @@ def _layout(base: MjModel) -> _Layout:
     mujoco = library()
 
     full = mujoco.mjtState.mjSTATE_FULLPHYSICS
-    data = mujoco.MjData(base)
     template = np.zeros(mujoco.mj_stateSize(base, full))
-    mujoco.mj_getState(base, data, template, full)
-    data.qpos[:], data.qvel[:] = np.arange(1, base.nq + 1), -np.arange(1, base.nv + 1)
-    marked = template.copy()
-    mujoco.mj_getState(base, data, marked, full)
-    first, second = int(np.flatnonzero(marked == 1)[0]), int(np.flatnonzero(marked == -1)[0])
+    mujoco.mj_getState(base, mujoco.MjData(base), template, full)
+    first = mujoco.mj_stateSize(base, mujoco.mjtState.mjSTATE_TIME)  # the parts of a state come in a fixed order
+    second = first + base.nq
     rest: Any = (base.qpos0.copy(), np.zeros(base.nv))
-    return _Layout(slice(first, first + base.nq), slice(second, second + base.nv), Physics(*rest), template)
+    return _Layout(slice(first, second), slice(second, second + base.nv), Physics(*rest), template)
