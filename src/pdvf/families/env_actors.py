@@ -30,10 +30,6 @@ class Actor:
         sys.path += [path for path in paths if path not in sys.path]
         self._worker = ProcessWorker(source, origin)
 
-    def place(self) -> str:
-        """The node's name, once it is there."""
-        return os.uname().nodename
-
     def call(self, command: tuple[Any, ...] | None, limit: float) -> Any:
         """The answer to a command; without one, the first of all."""
         if command is not None:
@@ -72,30 +68,26 @@ def start(source: bytes, origin: targets.Origin | None, count: int) -> list[Acto
     """Actors on nodes with free CPUs, one a CPU: as many as there is room for, and no more than `count`."""
     ray = _connected()
     kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(Actor)
-    actors = [kind.remote(source, origin, sys.path) for _ in range(count)]
-    asked = [actor.place.remote() for actor in actors]
-    first, _ = ray.wait(asked, num_returns=1, timeout=ROOM)
-    found, _ = ray.wait(asked, num_returns=count, timeout=OTHERS if first else 0.0)
-    if not found:
-        for actor in actors:
-            ray.kill(actor)
+    made = [kind.remote(source, origin, sys.path) for _ in range(count)]
+    actors = {actor.__ray_ready__.remote(): actor for actor in made}
+    first, _ = ray.wait(list(actors), num_returns=1, timeout=ROOM)
+    ready, late = ray.wait(list(actors), num_returns=count, timeout=OTHERS if first else 0.0)
+    for answer in late:
+        ray.kill(actors[answer])
+    if not ready:
         free = ray.available_resources().get("CPU", 0.0)
         raise ConfigError(
             f"--simulators: no actor could start within {ROOM:.0f} s, the cluster has {free:.0f} free CPUs, expected "
             "one at least: fewer --workers leave some"
         )
-    for actor, place in zip(actors, asked, strict=True):
-        if place not in found:
-            ray.kill(actor)
     try:
-        ray.get(found)
+        ray.get(ready)
     except Exception as error:
         words = str(error).strip().splitlines()[-1]
         raise ConfigError(
             f"environments cannot be stepped on other nodes ({words}): expected the same folders and packages there"
         ) from None
-    there = [actor for actor, place in zip(actors, asked, strict=True) if place in found]
-    return [ActorWorker(ray, actor) for actor in there]
+    return [ActorWorker(ray, actors[answer]) for answer in ready]
 
 
 def _connected() -> Any:

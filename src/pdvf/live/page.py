@@ -147,8 +147,7 @@ class Tab:
         self._truth: np.ndarray | None = None
         self._known = read(file)[1].get("train_z_d", np.zeros((0, 2)))
         self._film: FilmFile | None = None
-        self._again = self._recording = self._stopped = False
-        self.frames, self._rate = 0, float(FRAMES)
+        self._pressed, self._stopped, self.frames = "", False, 0
         width, height = client.camera.image_width, max(client.camera.image_height, 1)
         phone = width <= PHONE_WIDTH
         free = width if phone else max(width - PANEL_WIDTH, PHONE_WIDTH - PANEL_WIDTH)
@@ -184,15 +183,12 @@ class Tab:
             self._pause = gui.add_checkbox("pause", False)
             self._speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
             self._buttons = gui.add_button_group("", (NEW, "record"))
-            self._buttons.on_click(lambda _: self._press(self._buttons.value))
-        self._charts = gui.add_html("")
 
-    def _press(self, button: str) -> None:
-        """Notes what was pressed, for the tab's own thread."""
-        if button == NEW:
-            self._again = True
-        else:
-            self._recording = True
+            @self._buttons.on_click
+            def _(_: object) -> None:
+                self._pressed = self._buttons.value  # for the tab's own thread
+
+        self._charts = gui.add_html("")
 
     # The loop --------------------------------------------------------------------------------------------------------
 
@@ -211,12 +207,12 @@ class Tab:
         due = time.perf_counter()
         while not self._stopped:
             start = time.perf_counter()
-            if self._again:
-                self._again, stood = False, 0.0
+            pressed, self._pressed = self._pressed, ""
+            if pressed == NEW:
+                stood = 0.0
                 session.begin()
                 self._show_step(True)
-            if self._recording:
-                self._recording = False
+            elif pressed:
                 self._start_or_save()
             if not self._pause.value:
                 if session.over and stood < PAUSE:
@@ -231,10 +227,7 @@ class Tab:
             self.frames += 1
             self._take()
             due = max(due + 1 / FRAMES, start)  # a frame that is late is not made up for
-            rest = due - time.perf_counter()
-            self._rate += 0.05 * (1 / max(time.perf_counter() - start + max(rest, 0.0), 1e-3) - self._rate)
-            if rest > 0:
-                time.sleep(rest)
+            time.sleep(max(0.0, due - time.perf_counter()))
 
     def _advance(self, clock: float) -> float:
         """Makes the steps that are due and returns the time that is left."""
@@ -293,8 +286,6 @@ class Tab:
             )
         if self._scene.notice:
             lines.append(escape(self._scene.notice))
-        if self._rate < 0.8 * FRAMES and self._film is None:
-            lines.append(f"this computer manages {self._rate:.0f} frames a second")
         self._numbers.content = _block(lines[0], "<br>".join(lines[1:]))
         self._charts.content = _block(
             _titled("Return so far", self._returns())
