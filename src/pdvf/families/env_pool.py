@@ -96,33 +96,40 @@ class EnvPool:
 
     def spaces(self, context: bytes) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
         """The observation and the action space in words and, of a Box with one axis, its bounds."""
-        return self._ask_about_one(context, "spaces")
+        with self._at_work():
+            return self._ask_about([context], 1, "spaces")[0]
 
     def starts(self, contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
         """First observations [n, seeds, o] of size `size`."""
         with self._at_work():
             # The first alone tells how long a reset takes, and with that how many workers the others need.
-            first = self._starts(1, contexts[:1], seeds, size)
-            count = int((len(contexts) - 1) * seeds * self._seconds / WORTH_A_START)
-            count = max(1, min(count, self._limit, len(contexts) - 1))
-            return np.concatenate([first, self._starts(count, contexts[1:], seeds, size)])
+            found = self._ask_about(contexts[:1], 1, "starts", seeds, size)
+            count = int((len(contexts) - 1) * seeds * found[0][1] / WORTH_A_START)
+            found += self._ask_about(contexts[1:], min(count, len(contexts) - 1), "starts", seeds, size)
+            for _, seconds in found:
+                self._measure(seconds)
+            return np.stack([observations for observations, _ in found])
 
-    def _starts(self, count: int, contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
-        asked: dict[int, _Request] = {}
-        made = np.empty((len(contexts), seeds, size), np.float32)
+    def film(self, context: bytes, seed: int, actions: np.ndarray, shown: Sequence[int]) -> np.ndarray | None:
+        """Pictures [n, height, width, 3] of an episode of actions [t, a] after `shown` of its steps.
+
+        None where the environments have no `render_mode="rgb_array"`.
+        """
+        with self._at_work():
+            return self._ask_about([context], 1, "film", seed, actions, list(shown))[0]
+
+    def _ask_about(self, contexts: Sequence[bytes], count: int, command: str, *arguments: Any) -> list[Any]:
+        """Answers to a command about one environment in each context, from so many workers if there may be as many."""
         workers = self._first(count)
-        shares = {worker: contexts[worker :: len(workers)] for worker in workers}
-        for worker, share in shares.items():
-            taken = [self._take(worker, context) for context in share]
-            if share:
-                command = ("starts", size, seeds, [slot for slot, _ in taken], [context for _, context in taken])
-                asked[worker] = _Request(command, share)
-        for worker, (observations, seconds) in self._ask(asked).items():
-            made[worker :: len(workers)] = observations
-            self._measure(seconds)
-            for context, slot in zip(shares[worker], asked[worker].command[3], strict=True):
-                self._free(context, (worker, slot))
-        return made
+        taken = [self._take(i % len(workers), context) for i, context in enumerate(contexts)]
+        share = {worker: slice(worker, None, len(workers)) for worker in workers}
+        asked = {w: _Request((command, taken[share[w]], *arguments), contexts[share[w]]) for w in workers}
+        answers: list[Any] = [None] * len(contexts)
+        for worker, found in self._ask(asked).items():
+            answers[share[worker]] = found
+        for i, (context, (slot, _)) in enumerate(zip(contexts, taken, strict=True)):
+            self._free(context, (i % len(workers), slot))
+        return answers
 
     def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
         """One step of each episode, no two alike; `following` are the marks of the histories that they lead to."""
@@ -136,7 +143,8 @@ class EnvPool:
             self._most = max(self._most, 3 * len(moves))
             places = [self._live.pop(move.key, None) for move in moves]
             if None in places:
-                self._grow_for(len(moves))
+                count = int(len(moves) * self._seconds / WORTH_A_WORKER)
+                self._first(min(count if self._workers_wanted is None else len(moves), len(moves)))
             load = Counter(place[0] for place in places if place is not None)
             shares: dict[int, list[int]] = {}  # rows of each worker
             starts: dict[int, Start] = {}  # of rows whose environment has to get there first
@@ -174,22 +182,6 @@ class EnvPool:
                 self._free(context, place)
             return made
 
-    def film(self, context: bytes, seed: int, actions: np.ndarray, shown: Sequence[int]) -> np.ndarray | None:
-        """Pictures [n, height, width, 3] of an episode of actions [t, a] after `shown` of its steps.
-
-        None where the environments have no `render_mode="rgb_array"`.
-        """
-        return self._ask_about_one(context, "film", seed, actions, list(shown))
-
-    def _ask_about_one(self, context: bytes, command: str, *arguments: Any) -> Any:
-        """The first worker's answer to a command on one environment in this context."""
-        with self._at_work():
-            (worker,) = self._first(1)
-            slot, to_make = self._take(worker, context)
-            answer = self._ask({worker: _Request((command, slot, to_make, *arguments), [context])})[worker]
-            self._free(context, (worker, slot))
-            return answer
-
     def _free(self, context: bytes, place: Place | None) -> None:
         """Lets the next episode in this context have the environment at a place."""
         if place is not None:
@@ -222,11 +214,6 @@ class EnvPool:
                 self.close()
                 raise
 
-    def _grow_for(self, count: int) -> None:
-        """Starts as many workers as suit a batch of `count` steps."""
-        suited = int(count * self._seconds / WORTH_A_WORKER) if self._workers_wanted is None else count
-        self._first(max(1, min(suited, self._limit, count)))
-
     def _measure(self, seconds: float) -> None:
         self._seconds = seconds if not self._seconds else 0.8 * self._seconds + 0.2 * seconds
 
@@ -239,8 +226,8 @@ class EnvPool:
         return self._slots, self._name_numbers(context)
 
     def _first(self, count: int) -> range:
-        """The first workers, started if need be; fewer where there is no room."""
-        there = len(self._workers)
+        """The first workers, started if need be: one at least, no more than there may be."""
+        count, there = max(1, min(count, self._limit)), len(self._workers)
         if there < count:
             source = self._source()
             try:
