@@ -24,6 +24,7 @@ import numpy as np
 from pdvf.core.processes import cores
 from pdvf.core.validation import ConfigError
 from pdvf.families import loading as targets
+from pdvf.families.base import Outcome
 from pdvf.families.env_process import FUNCTION, FUNCTIONS, LOADING, POSITION, WAITING, Start, find_make
 from pdvf.families.env_workers import Fault, Worker, WorkerLost, simulators, start_workers
 
@@ -60,14 +61,6 @@ class Move(NamedTuple):
     start: int  # seed
     past: np.ndarray  # [t, a]
     action: np.ndarray  # [a]
-
-
-class Moved(NamedTuple):
-    """What n of them led to."""
-
-    observation: np.ndarray  # [n, o]
-    reward: np.ndarray  # [n]
-    ended: np.ndarray  # [n]
 
 
 class EnvPool:
@@ -131,14 +124,14 @@ class EnvPool:
             self._free(context, (i % len(workers), slot))
         return answers
 
-    def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
+    def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Outcome:
         """One step of each episode, no two alike; `following` are the marks of the histories that they lead to."""
         for _ in range(TRIES):
             with contextlib.suppress(WorkerLost):  # others play the histories again
                 return self._step(moves, following, horizon, size)
         return self._step(moves, following, horizon, size)
 
-    def _step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
+    def _step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Outcome:
         with self._at_work():
             self._most = max(self._most, 3 * len(moves))
             places = [self._live.pop(move.key, None) for move in moves]
@@ -166,12 +159,13 @@ class EnvPool:
                 command = ("step", size, [at[i][1] for i in share], actions, fresh)
                 asked[worker] = _Request(command, [moves[i].key[0] for i in share])
             count = len(moves)
-            made = Moved(np.empty((count, size), np.float32), np.empty(count, np.float32), np.empty(count, bool))
+            empty: Any = np.empty((count, size), np.float32), np.empty(count, np.float32), np.empty(count, bool)
+            made = Outcome(*empty)
             for worker, (*moved, seconds) in self._ask(asked).items():
                 self._measure(seconds)
                 for whole, part in zip(made, moved, strict=True):
                     whole[shares[worker]] = part
-            for move, place, mark, ended in zip(moves, at, following, made.ended.tolist(), strict=True):
+            for move, place, mark, ended in zip(moves, at, following, made.terminated.tolist(), strict=True):
                 key, unused = (move.key[0], mark), place
                 if not ended and len(move.past) + 1 < horizon:
                     unused = self._live.pop(key, None)  # another that has come to the same
