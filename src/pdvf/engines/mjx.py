@@ -20,7 +20,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.validation import ConfigError
-from pdvf.engines.base import add_to_physics, outcome
+from pdvf.engines.base import outcome
 from pdvf.engines.mjx_limits import contacts, rows
 from pdvf.families.base import MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, model, need
@@ -63,16 +63,12 @@ class MjxEngine:
         made = outcome(self, states, actions, after)
         return after, made._replace(reward=jnp.where(sound, made.reward, jnp.nan))
 
-    def state_vector(self, states: Physics) -> Array:
-        """Positions and velocities [n, nq + nv]."""
-        return jnp.concatenate(states, axis=-1)
-
-    def add_to_state(self, states: Physics, change: Array) -> Physics:
-        """States whose positions and velocities are changed by [n, nq + nv]."""
-        return add_to_physics(states, change)
-
     def task_states(self, states: Physics) -> Physics:
         """States as they are."""
+        return states
+
+    def from_task_states(self, states: Physics) -> Physics:
+        """The same."""
         return states
 
     @cached_property

@@ -20,7 +20,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.processes import cores
-from pdvf.engines.base import add_to_physics, outcome
+from pdvf.engines.base import outcome
 from pdvf.families.base import MjData, MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, library, model, need
 
@@ -46,14 +46,7 @@ class MujocoCEngine:
         rest = Physics(*(jnp.asarray(x, jnp.float32) for x in self._host.layout.rest))
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, rest)
         physics = jax.lax.optimization_barrier(physics)  # else the compiler draws the noise anew for each use
-        return self._place(physics), jax.vmap(self.family.observe)(physics)
-
-    def _place(self, physics: Physics) -> BitState:
-        """Simulators with these positions and velocities [n, ...], everything else at rest."""
-        layout = self._host.layout
-        state = jnp.tile(jnp.asarray(layout.template, jnp.float32), (physics.qpos.shape[0], 1))
-        state = state.at[:, layout.qpos].set(physics.qpos).at[:, layout.qvel].set(physics.qvel)
-        return BitState(double_bits(state), physics)
+        return self.from_task_states(physics), jax.vmap(self.family.observe)(physics)
 
     def step(self, contexts: Array, states: BitState, actions: Array) -> tuple[BitState, Outcome]:
         """States and outcomes after actions [n, a]; one call of MuJoCo, also for several batches under `vmap`."""
@@ -64,17 +57,16 @@ class MujocoCEngine:
         following = jax.pure_callback(self._host.step, result, *arguments, vmap_method="broadcast_all")
         return following, outcome(self, states, actions, following)
 
-    def state_vector(self, states: BitState) -> Array:
-        """Positions and velocities [n, nq + nv]."""
-        return jnp.concatenate(states.physics, axis=-1)
-
-    def add_to_state(self, states: BitState, change: Array) -> BitState:
-        """States whose positions and velocities are changed by [n, nq + nv], in single precision."""
-        return self._place(add_to_physics(states.physics, change))
-
     def task_states(self, states: BitState) -> Physics:
         """Positions and velocities [n, ...]."""
         return states.physics
+
+    def from_task_states(self, states: Physics) -> BitState:
+        """Simulators with these positions and velocities [n, ...] in single precision, everything else at rest."""
+        layout = self._host.layout
+        state = jnp.tile(jnp.asarray(layout.template, jnp.float32), (states.qpos.shape[0], 1))
+        state = state.at[:, layout.qpos].set(states.qpos).at[:, layout.qvel].set(states.qvel)
+        return BitState(double_bits(state), states)
 
     @cached_property
     def _host(self) -> _Host:
