@@ -43,7 +43,8 @@ class MujocoCEngine:
     def reset(self, keys: Array, contexts: Array) -> tuple[BitState, Array]:
         """States and observations [n, o] at the start of an episode; JAX alone, no call of MuJoCo."""
         # The rest pose is the same in all contexts.
-        rest = Physics(*(jnp.asarray(x, jnp.float32) for x in self._host.layout.rest))
+        host = self._host
+        rest = Physics(*(jnp.asarray(host.at_rest[part], jnp.float32) for part in (host.qpos, host.qvel)))
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, rest)
         physics = jax.lax.optimization_barrier(physics)  # else the compiler draws the noise anew for each use
         return self.from_task_states(physics), jax.vmap(self.family.observe)(physics)
@@ -63,9 +64,9 @@ class MujocoCEngine:
 
     def from_task_states(self, states: Physics) -> BitState:
         """Simulators with these positions and velocities [n, ...] in single precision, everything else at rest."""
-        layout = self._host.layout
-        state = jnp.tile(jnp.asarray(layout.template, jnp.float32), (states.qpos.shape[0], 1))
-        state = state.at[:, layout.qpos].set(states.qpos).at[:, layout.qvel].set(states.qvel)
+        host = self._host
+        state = jnp.tile(jnp.asarray(host.at_rest, jnp.float32), (states.qpos.shape[0], 1))
+        state = state.at[:, host.qpos].set(states.qpos).at[:, host.qvel].set(states.qvel)
         return BitState(double_bits(state), states)
 
     @cached_property
@@ -83,15 +84,6 @@ def double_bits(x: Array) -> Array:
     return jnp.stack([low, high], axis=-1).reshape(*x.shape[:-1], -1)
 
 
-class _Layout(NamedTuple):
-    """Where a full physics state [S] has positions and velocities, and what it holds at rest."""
-
-    qpos: slice
-    qvel: slice
-    rest: Physics
-    template: np.ndarray
-
-
 class _Pool(NamedTuple):
     """Threads of MuJoCo and the working memory of each."""
 
@@ -105,7 +97,13 @@ class _Host:
     def __init__(self, family: MujocoFamily):
         self.family, self.threads = family, cores()
         self.base = base_model(family)
-        self.layout = _layout(self.base)
+        mujoco = library()
+        full, time = mujoco.mjtState.mjSTATE_FULLPHYSICS, mujoco.mjtState.mjSTATE_TIME
+        self.at_rest = np.zeros(mujoco.mj_stateSize(self.base, full))  # a full physics state [S]
+        mujoco.mj_getState(self.base, mujoco.MjData(self.base), self.at_rest, full)
+        first = mujoco.mj_stateSize(self.base, time)  # it begins with the time, then come positions and velocities
+        self.qpos = slice(first, first + self.base.nq)
+        self.qvel = slice(self.qpos.stop, self.qpos.stop + self.base.nv)
         self._idle: dict[int, list[_Pool]] = {}
         self._lock = threading.Lock()
         self._recent: dict[bytes, list[MjModel]] = {}
@@ -132,7 +130,7 @@ class _Host:
             )
         last = np.ascontiguousarray(made[:, -1])
         words: Any = last.view(np.uint32)
-        qpos, qvel = (last[:, at].astype(np.float32) for at in (self.layout.qpos, self.layout.qvel))
+        qpos, qvel = (last[:, at].astype(np.float32) for at in (self.qpos, self.qvel))
         physics: Any = (qpos.reshape(*lead, -1), qvel.reshape(*lead, -1))
         return BitState(words.reshape(*lead, -1), Physics(*physics))
 
@@ -168,15 +166,3 @@ class _Host:
         finally:
             with self._lock:
                 self._idle[threads].append(pool)
-
-
-def _layout(base: MjModel) -> _Layout:
-    mujoco = library()
-
-    full = mujoco.mjtState.mjSTATE_FULLPHYSICS
-    template = np.zeros(mujoco.mj_stateSize(base, full))
-    mujoco.mj_getState(base, mujoco.MjData(base), template, full)
-    first = mujoco.mj_stateSize(base, mujoco.mjtState.mjSTATE_TIME)  # the parts of a state come in a fixed order
-    second = first + base.nq
-    rest: Any = (base.qpos0.copy(), np.zeros(base.nv))
-    return _Layout(slice(first, second), slice(second, second + base.nv), Physics(*rest), template)
