@@ -234,9 +234,9 @@ def test_opposite_winds_push_in_opposite_directions(family):
 
 
 def _bits(family: Any, qpos: np.ndarray, count: int):
-    layout = MujocoCEngine(family)._host.layout
-    state = layout.template.copy()
-    state[layout.qpos] = qpos
+    host = MujocoCEngine(family)._host
+    state = host.at_rest.copy()
+    state[host.qpos] = qpos
     return jnp.asarray(np.tile(state.view(np.uint32), (count, 1)))
 
 
