@@ -326,16 +326,17 @@ def test_warp_agrees_with_c(family):
 
 
 @pytest.mark.slow
-def test_lost_contacts_are_no_reward():
+def test_lost_contacts_are_no_reward(monkeypatch):
     pytest.importorskip("warp")
-    from pdvf.engines.mjx import MjxEngine
+    from pdvf.engines import mjx
 
     family = AntWind()
     context = family.train(0).contexts[:1]
     known = tuple(map(tuple, context.tolist()))
     lying = Physics(jnp.zeros((1, 15)).at[:, 2].set(0.05).at[:, 3].set(1.0), jnp.zeros((1, 14)))
-    for room, lost in ((None, False), (4, True)):
-        _, outcome = MjxEngine(family, known, "warp", rows=room).step(context, lying, jnp.zeros((1, 8)))
+    for room, lost in ((mjx.rows, False), (lambda model: 4, True)):
+        monkeypatch.setattr(mjx, "rows", room)
+        _, outcome = mjx.MjxEngine(family, known, "warp").step(context, lying, jnp.zeros((1, 8)))
         assert bool(jnp.isnan(outcome.reward[0])) == lost
 
 

@@ -37,8 +37,6 @@ class MjxEngine:
     contexts: tuple[tuple[float, ...], ...]
     """Contexts [K, c] that it can simulate."""
     implementation: Literal["jax", "warp"] = "jax"
-    rows: int | None = None
-    """Room for constraint rows of each world (Warp); None takes the most the model can have."""
 
     def __post_init__(self) -> None:  # now: a run's folder is made next
         for package in ("mujoco", "warp") if self.implementation == "warp" else ("mujoco",):
@@ -114,8 +112,6 @@ class _Table:
             device = [mjx.put_model(m, impl=engine.implementation) for m in self.models]
         self.shared = device[int(np.argmax(fluid))]
         self.varying = _varying(self.models, device, engine)
-        self.contacts = contacts(self.first)
-        self.rows = rows(self.first) if engine.rows is None else engine.rows
 
     def find(self, context: Array) -> tuple[Array, Array]:
         """Rows [n] of contexts [n, c] in the table, and whether they are there [n]."""
@@ -150,7 +146,7 @@ class _Table:
         """Working memory at rest; made inside the program, so that it need not be stored with it."""
         sizes = {}
         if self.engine.implementation == "warp":
-            sizes = {"naconmax": max(self.contacts * worlds, 1), "njmax": max(self.rows, 1)}
+            sizes = {"naconmax": max(contacts(self.first) * worlds, 1), "njmax": max(rows(self.first), 1)}
         with jax.ensure_compile_time_eval():
             data = _mjx().make_data(self.first, impl=self.engine.implementation, **sizes)
             data = jax.tree.map(np.asarray, data)
