@@ -21,7 +21,7 @@ from pdvf.config import (
     to_dict,
 )
 from pdvf.config.presets import PRESETS, preset
-from pdvf.engines.gym_envs import MujocoEnv
+from pdvf.engines.gym_envs import env_of
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.executors import EXECUTORS
 from pdvf.experiment.plan import plan
@@ -100,7 +100,7 @@ def test_the_example_steps_and_its_contexts_differ():
     family = runpy.run_path(str(EXAMPLE))["family"]
     observations = []
     for number in family.train(0).numbers[:2]:
-        env = MujocoEnv(family, number)
+        env = env_of(family, number)
         env.reset(seed=0)
         for _ in range(3):
             observation, reward, *_ = env.step(np.full(env.action_space.shape, 0.5, np.float32))

@@ -212,9 +212,18 @@ def test_contexts_need_the_same_names():
         GymFamily("push", Push, [{"force": 1.0}, {"mass": 1.0}], [{"force": 2.0}], horizon=9)
 
 
-@pytest.mark.parametrize(("horizon", "probe_steps"), [(0, 1), (5, 5), (5.0, 1), (5, 0)])
-def test_an_episode_must_be_longer_than_its_probing(horizon, probe_steps):
-    with pytest.raises(ConfigError, match="probe_steps and horizon"):
+@pytest.mark.parametrize(
+    ("horizon", "probe_steps", "words"),
+    [
+        (0, 1, "probe_steps is 1, expected between 1 and horizon - 1"),
+        (5, 5, "probe_steps is 5, expected between 1 and horizon - 1 = 4"),
+        (5.0, 1, "horizon is 5.0, expected a whole number"),
+        (5, 1.0, "probe_steps is 1.0, expected a whole number"),
+        (5, 0, "probe_steps is 0, expected between 1 and"),
+    ],
+)
+def test_an_episode_must_be_longer_than_its_probing(horizon, probe_steps, words):
+    with pytest.raises(ConfigError, match=words):
         make(horizon=horizon, probe_steps=probe_steps)
 
 

@@ -234,9 +234,9 @@ def test_opposite_winds_push_in_opposite_directions(family):
 
 
 def _bits(family: Any, qpos: np.ndarray, count: int):
-    layout = MujocoCEngine(family)._host.layout
-    state = layout.template.copy()
-    state[layout.qpos] = qpos
+    host = MujocoCEngine(family)._host
+    state = host.at_rest.copy()
+    state[host.qpos] = qpos
     return jnp.asarray(np.tile(state.view(np.uint32), (count, 1)))
 
 
@@ -326,16 +326,17 @@ def test_warp_agrees_with_c(family):
 
 
 @pytest.mark.slow
-def test_lost_contacts_are_no_reward():
+def test_lost_contacts_are_no_reward(monkeypatch):
     pytest.importorskip("warp")
-    from pdvf.engines.mjx import MjxEngine
+    from pdvf.engines import mjx
 
     family = AntWind()
     context = family.train(0).contexts[:1]
     known = tuple(map(tuple, context.tolist()))
     lying = Physics(jnp.zeros((1, 15)).at[:, 2].set(0.05).at[:, 3].set(1.0), jnp.zeros((1, 14)))
-    for room, lost in ((None, False), (4, True)):
-        _, outcome = MjxEngine(family, known, "warp", rows=room).step(context, lying, jnp.zeros((1, 8)))
+    for room, lost in ((mjx.rows, False), (lambda model: 4, True)):
+        monkeypatch.setattr(mjx, "rows", room)
+        _, outcome = mjx.MjxEngine(family, known, "warp").step(context, lying, jnp.zeros((1, 8)))
         assert bool(jnp.isnan(outcome.reward[0])) == lost
 
 

@@ -73,7 +73,7 @@ def test_actors_do_as_processes_do(cluster, monkeypatch):
     found = play(pool, range(3), nothing, marks)
     assert type(pool._workers[0]).__name__ == "ActorWorker"
     assert len(pool._workers) == 2
-    pool._workers[0].kill()
+    pool._workers[0].close()
     past = 0.1 * np.arange(3, dtype=np.float32)[:, None]
     found += play(pool, range(3, 6), past, marks)  # others play the three steps again
     np.testing.assert_array_equal(found, expected)

@@ -6,12 +6,11 @@ import io
 import json
 import re
 import socket
-import sys
 import tracemalloc
 import urllib.error
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from email.message import Message
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,30 +21,10 @@ from pdvf.core.validation import ConfigError
 from pdvf.engines import film_file
 from pdvf.experiment.events import Follower
 from pdvf.live import charts, watch
-from pdvf.live.gate import COOKIE, Gate, inner_host, is_loopback
+from pdvf.live.gate import COOKIE, Door
 from pdvf.live.watch import RunPage
 
 # The door
-
-
-@pytest.fixture(scope="module")
-def inner():
-    """A server that says hello."""
-
-    class Hello(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"hello")
-
-        def log_message(self, format, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hello)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
 
 
 def ask(url: str, **headers: str) -> tuple[int, str]:
@@ -58,63 +37,94 @@ def ask(url: str, **headers: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_on_loopback_this_machine_comes_in_and_no_other_website(inner):
-    gate = Gate("127.0.0.1", 0, inner)
-    assert "token" not in gate.url
-    assert ask(gate.url) == (200, "hello")
-    assert ask(gate.url, Origin=gate.url.rstrip("/")) == (200, "hello")
-    assert ask(gate.url, Origin="http://evil.example")[0] == 403
-    assert ask(gate.url, Host="evil.example")[0] == 403
-    gate.close()
+def test_on_loopback_this_machine_comes_in_and_no_other_website(tmp_path):
+    url = watch.serve(tmp_path, "127.0.0.1", 0).url
+    assert "token" not in url
+    for code, page in (ask(url), ask(url, Origin=url.rstrip("/"))):
+        assert code == 200
+        assert "nothing has happened yet" in page
+    assert ask(url, Origin="http://evil.example")[0] == 403
+    assert ask(url, Origin="http://[")[0] == 400
+    assert ask(url, Host="evil.example")[0] == 403
 
 
-def test_elsewhere_a_token_is_asked_for_and_kept_in_a_cookie(inner):
-    gate = Gate("0.0.0.0", 0, inner)
-    address = re.sub(r"//[^:]+", "//127.0.0.1", gate.url)
+def test_elsewhere_a_token_is_asked_for_and_kept_in_a_cookie(tmp_path):
+    door = watch.serve(tmp_path, "0.0.0.0", 0)
+    address = re.sub(r"//[^:]+", "//127.0.0.1", door.url)
     bare = address.split("?")[0]
     code, words = ask(bare)
     assert code == 403
     assert "asks for a token" in words
     assert ask(f"{bare}?token=wrong")[0] == 403
     assert ask(bare, Cookie=f"{COOKIE}=wrong")[0] == 403
-    assert ask(bare, Cookie=f"{COOKIE}={gate.token}") == (200, "hello")
+    assert ask(bare, Cookie=f"{COOKIE}={door.token}")[0] == 200
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     with opener.open(address, timeout=10) as answer:
-        assert answer.read() == b"hello"
+        assert b"nothing has happened yet" in answer.read()
         assert "token" not in answer.url  # it does not stay in the address
-    gate.close()
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("host", "origin", "status"),
     [
-        b"",
-        b"nonsense",
-        b"GET / HTTP/1.1 more words",
-        b"\xff\xfe / x",
-        b"GET /",
-        b"GET //[ HTTP/1.1",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://[",
+        ("localhost:80", None, None),
+        ("[::1]:80", "http://[::1]:80", None),
+        (None, None, 403),
+        ("localhost", "http://[", 400),
+        ("localhost", "null", 403),
+        ("localhost, evil.example", None, 403),
     ],
 )
-def test_what_is_no_request_is_answered(inner, head):
-    gate = Gate("127.0.0.1", 0, inner)
-    verdict = gate.answer_to(head + b"\r\n\r\n")
-    assert not verdict.through
-    assert verdict.answer.startswith(b"HTTP/1.1 4")
-    gate.close()
+def test_odd_requests(host, origin, status):
+    door, headers = Door("127.0.0.1", 0), Message()
+    for name, value in (("Host", host), ("Origin", origin)):
+        if value is not None:
+            headers[name] = value
+    answer = door.refuse("/", headers)
+    assert (answer and answer.status) == status
+    headers["Host"] = "evil.example"  # a second one
+    assert door.refuse("/", headers) is not None
+    door.socket.close()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is only 127.0.0.1")
-def test_what_is_behind_the_door_is_not_where_a_website_looks(tmp_path):
-    hosts = {inner_host() for _ in range(5)}
-    assert len(hosts) == 5
-    assert all(is_loopback(host) for host in hosts)
-    gate = watch.serve(tmp_path, "127.0.0.1", 0)
-    assert "nothing has happened yet" in ask(gate.url)[1]
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", gate._inner[1]), 1.0)
-    gate.close()
+def test_an_agents_page_is_behind_the_same_door(capfd):
+    """Its files and its websocket; and what is no request ends without a word on the terminal."""
+    viser = pytest.importorskip("viser")
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    from pdvf.live.page import _Server
+
+    door = Door("0.0.0.0", 0)
+    server, port = _Server(door, "a page"), door.socket.getsockname()[1]
+    bare, cookie = f"http://127.0.0.1:{port}/", {"Cookie": f"{COOKIE}={door.token}"}
+    with socket.create_connection(("127.0.0.1", port)) as knock:
+        knock.sendall(b"nonsense\r\n\r\n")
+        assert knock.recv(100) == b""
+    code, words = ask(bare)
+    assert code == 403
+    assert "asks for a token" in words
+    assert ask(bare, Origin="http://evil.example", **cookie)[0] == 403
+    assert ask(bare, **cookie)[0] == 200
+    protocols: Any = [f"viser-v{viser.__version__}"]
+    with pytest.raises(InvalidStatus):
+        connect(f"ws://127.0.0.1:{port}/", subprotocols=protocols)
+    with connect(f"ws://127.0.0.1:{port}/", subprotocols=protocols, additional_headers=cookie) as opened:
+        assert opened.recv(timeout=10)
+    server.stop()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_viser_that_serves_in_another_way_is_refused(monkeypatch):
+    viser = pytest.importorskip("viser")
+    from pdvf.live.page import _Server
+
+    monkeypatch.setattr(viser.ViserServer, "__init__", lambda self, **options: None)
+    monkeypatch.setattr(viser.ViserServer, "stop", lambda self: None)
+    door = Door("127.0.0.1", 0)
+    with pytest.raises(ConfigError, match=r"expected viser 1\.1"):
+        _Server(door, "a page")
+    door.socket.close()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +133,7 @@ def test_what_is_behind_the_door_is_not_where_a_website_looks(tmp_path):
 )
 def test_an_address_that_is_none(host, port, expected):
     with pytest.raises(ConfigError, match=expected):
-        Gate(host, port, 1)
+        Door(host, port)
 
 
 # Charts

@@ -6,6 +6,8 @@ import mujoco
 import numpy as np
 import pytest
 
+pytest.importorskip("viser", reason="the live page needs viser: pip install 'pdvf[live]'")
+
 from pdvf.families.builtin.ant_legs import AntLegs
 from pdvf.families.mujoco import model
 from pdvf.live import shapes
@@ -67,9 +69,9 @@ def test_colours_are_the_geoms_own_or_their_materials(compiled):
 
 
 def test_planes_are_floors(compiled):
-    (floor,) = shapes.floors(compiled)
-    assert floor.position.tolist() == [0, 0, -1]
-    assert floor.size.tolist() == [5, 4]
+    ((position, wxyz),) = shapes.floors(compiled)
+    assert position.tolist() == [0, 0, -1]
+    assert wxyz.tolist() == [1, 0, 0, 0]
 
 
 def test_poses_are_where_mujoco_has_the_bodies(compiled):

@@ -15,7 +15,7 @@ from pdvf.adapt.belief import Belief, along
 from pdvf.adapt.model import DynamicsModel, Rows, effects, loss, normalise, rescale
 from pdvf.adapt.tasks import BeliefTasks
 from pdvf.core.arrays import Array, Scaler
-from pdvf.engines.base import settable
+from pdvf.engines.base import settable, state_vector
 from pdvf.engines.rollout import where
 
 EXPLORATION = 0.3
@@ -61,7 +61,7 @@ def gather(tasks: BeliefTasks, actor: Any, streams: int, key: Array) -> Rows:
             other = jax.random.randint(other_key, (streams,), 0, count)
             there, seen = engine.step(tasks.contexts[other], state.inner, box.unscale(action))
             beside = seen.observation
-            difference = engine.state_vector(there) - engine.state_vector(following.inner)  # pyright: ignore
+            difference = state_vector(engine, there) - state_vector(engine, following.inner)
         row = Rows(
             state.observation,
             action,

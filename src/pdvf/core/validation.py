@@ -43,7 +43,9 @@ def circle(options: Any) -> None:
 
 def episode(options: Any) -> None:
     """Raises unless an episode is a whole number of steps and longer than its probing."""
-    require(isinstance(options.horizon, int), "environment.horizon", options.horizon, "a whole number")
+    for name in ("horizon", "probe_steps"):
+        given = getattr(options, name)
+        require(isinstance(given, int), f"environment.{name}", given, "a whole number")
     require(
         0 < options.probe_steps < options.horizon,
         "environment.probe_steps",

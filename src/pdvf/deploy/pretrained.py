@@ -16,7 +16,7 @@ import scipy.stats
 from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
-from pdvf.families.base import Family, HostFamily, MujocoFamily
+from pdvf.families.base import Family, HostFamily
 from pdvf.families.custom import NamedContexts, by_name
 from pdvf.families.gym_ids import gym_id, register
 from pdvf.families.registry import family_names, make_family
@@ -95,9 +95,9 @@ def environment_of(family: Any, number: int, context: np.ndarray) -> gymnasium.E
     if isinstance(family, HostFamily):
         named = family.named(context) if isinstance(family, NamedContexts) else by_name(family.context_names, context)
         return gymnasium.wrappers.TimeLimit(family.make(named), family.horizon)
-    from pdvf.engines.gym_envs import FamilyEnv, MujocoEnv
+    from pdvf.engines.gym_envs import env_of
 
-    return MujocoEnv(family, number) if isinstance(family, MujocoFamily) else FamilyEnv(family, number)
+    return env_of(family, number)
 
 
 def _episode(adapter: Adapter, env: gymnasium.Env, objective: Any, seed: int) -> float:

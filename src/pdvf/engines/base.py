@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from pdvf.core.arrays import Array
-from pdvf.families.base import Family, Outcome, Physics, State, TaskFamily
+from pdvf.families.base import Family, Outcome, State, TaskFamily
 
 
 class Engine(Protocol):
@@ -37,22 +38,18 @@ class SettableEngine(Engine, Protocol):
     Its family must be a `TaskFamily`; `settable` tells.
     """
 
-    def state_vector(self, states: State) -> Array:
-        """The numbers [n, m] of states that the dynamics change."""
-        ...
-
-    def add_to_state(self, states: State, change: Array) -> State:
-        """States whose numbers are changed by [n, m]."""
-        ...
-
     def task_states(self, states: State) -> State:
         """States [n, ...] as the family's task takes them."""
+        ...
+
+    def from_task_states(self, states: State) -> State:
+        """The engine's own states for those [n, ...] that the task takes, all else at rest."""
         ...
 
 
 def settable(engine: Any) -> bool:
     """Whether an engine is a `SettableEngine` for its family."""
-    return isinstance(engine.family, TaskFamily) and hasattr(engine, "add_to_state")
+    return isinstance(engine.family, TaskFamily) and hasattr(engine, "from_task_states")
 
 
 def observe(engine: Any, states: State) -> Array:
@@ -66,7 +63,23 @@ def outcome(engine: Any, before: State, actions: Array, after: State) -> Outcome
     return Outcome(observe(engine, after), jax.vmap(family.reward)(*steps), jax.vmap(family.terminated)(*steps))
 
 
-def add_to_physics(physics: Physics, change: Array) -> Physics:
-    """Positions and velocities [n, ...] changed by [n, nq + nv]."""
-    qpos, qvel = jnp.split(change, [physics.qpos.shape[-1]], axis=-1)
-    return Physics(physics.qpos + qpos, physics.qvel + qvel)
+def state_vector(engine: Any, states: State) -> Array:
+    """The real numbers [n, m] of a `SettableEngine`'s states, which the dynamics change."""
+    return jax.vmap(lambda state: ravel_pytree(_reals(state))[0])(engine.task_states(states))
+
+
+def add_to_state(engine: Any, states: State, change: Array) -> State:
+    """States of a `SettableEngine` whose real numbers are changed by [n, m]."""
+
+    def add(state: State, change: Array) -> State:
+        vector, restore = ravel_pytree(_reals(state))
+        return jax.tree.map(
+            lambda old, new: old if new is None else new, state, restore(vector + change), is_leaf=lambda x: x is None
+        )
+
+    return engine.from_task_states(jax.vmap(add)(engine.task_states(states), change))
+
+
+def _reals(state: State) -> Any:
+    """The state with None in place of everything that is no real number."""
+    return jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jnp.floating) else None, state)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array, Scaler
-from pdvf.engines.base import observe, outcome, settable
+from pdvf.engines.base import add_to_state, observe, outcome, settable
 from pdvf.engines.rollout import where
 from pdvf.engines.wrappers import WrappedFamily, of_inner
 from pdvf.families.base import Family, GuardedFamily, Outcome, Split, State
@@ -85,9 +85,8 @@ class Completed:
     effect: Effect
     code_size: int
     seen: Family | None = None
-    state_vector = of_inner("state_vector")
-    add_to_state = of_inner("add_to_state")
     task_states = of_inner("task_states")
+    from_task_states = of_inner("from_task_states")
 
     @property
     def family(self) -> Family:
@@ -108,7 +107,7 @@ class Completed:
         simulated, seen = self.inner.step(real, states, actions)
         scaled = Scaler.from_box(box).scale(actions)
         effect = jax.vmap(self.effect)(observe(self.inner, states), scaled)
-        corrected = self.inner.add_to_state(simulated, jnp.einsum("nmk,nk->nm", effect, offset))
+        corrected = add_to_state(self.inner, simulated, jnp.einsum("nmk,nk->nm", effect, offset))
         own = jnp.all(offset == 0.0, axis=-1)
 
         def choose(real: Any, made: Any) -> Any:

@@ -26,7 +26,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pdvf.core.arrays import Array, Box
-from pdvf.engines.mujoco_c import BitState, MujocoCEngine
+from pdvf.engines.mujoco_c import MujocoCEngine
 from pdvf.engines.native import NativeEngine
 from pdvf.engines.rendering import paint_all
 from pdvf.engines.rollout import where
@@ -98,6 +98,8 @@ class FamilyEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         modes = self.metadata["render_modes"]
         if render_mode is not None and (draw is None or render_mode not in modes):
             raise ValueError(f"render_mode is {render_mode!r}, expected None or one of {modes}; leave it out")
+        if isinstance(family, MujocoFamily):
+            self.metadata = {**self.metadata, "render_fps": 20}
         self.family = family
         self.observation_space, self.action_space = _space(family.observation), _space(family.action)
         self.render_mode = render_mode
@@ -238,37 +240,26 @@ class FamilyVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
         }
 
 
-class MujocoEnv(FamilyEnv):
-    """One environment of a MuJoCo family."""
-
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
-
-    def __init__(
-        self,
-        family: MujocoFamily,
-        context: Context = 1,
-        split_seed: int = 0,
-        render_mode: str | None = None,
-        width: int = 320,
-        height: int = 240,
-    ):
-        def draw(hidden: np.ndarray, state: BitState, path: np.ndarray) -> np.ndarray:
-            return paint_all(family, hidden, np.asarray(state.physics.qpos)[None], (width, height))[0]
-
-        super().__init__(family, context, split_seed=split_seed, draw=draw, render_mode=render_mode)
-
-
 def make_env(family: str, context: Context = 1, options: Any = None, **more: Any) -> FamilyEnv:
     """Entry point of `gymnasium.make`: one environment of a built-in family, with other options if they are given.
 
-    `context` is the number of one of its environments, or numbers by name. `more` is as for `FamilyEnv`; environments
-    of MuJoCo also take `width` and `height` of their pictures.
+    `context` is the number of one of its environments, or numbers by name. `more` is as for `env_of`.
     """
-    made = make_family(family, options)
-    if isinstance(made, MujocoFamily):
-        return MujocoEnv(made, context, **more)
-    assert isinstance(made, NativeFamily)
-    return FamilyEnv(made, context, draw=_frame(made) if isinstance(made, DrawnFamily) else None, **more)
+    made: Any = make_family(family, options)
+    return env_of(made, context, **more)
+
+
+def env_of(family: NativeFamily | MujocoFamily, context: Context = 1, **more: Any) -> FamilyEnv:
+    """One environment of a native or a MuJoCo family, which has pictures if the family can be drawn.
+
+    `more` is as for `FamilyEnv`; families of MuJoCo also take `width` and `height` of the pictures.
+    """
+    draw = None
+    if isinstance(family, MujocoFamily):
+        draw = _photograph(family, (more.pop("width", 320), more.pop("height", 240)))
+    elif isinstance(family, DrawnFamily):
+        draw = _frame(family)
+    return FamilyEnv(family, context, draw=draw, **more)
 
 
 def make_vector_env(
@@ -282,6 +273,11 @@ def make_vector_env(
     made = make_family(family, options)
     assert isinstance(made, NativeFamily | MujocoFamily)
     return FamilyVectorEnv(made, num_envs, context, split_seed=split_seed)
+
+
+def _photograph(family: MujocoFamily, size: tuple[int, int]) -> Draw:
+    """A picture [height, width, 3] of the model as it stands."""
+    return lambda context, state, path: paint_all(family, context, np.asarray(state.physics.qpos)[None], size)[0]
 
 
 def _frame(family: DrawnFamily) -> Draw:

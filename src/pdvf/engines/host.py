@@ -32,15 +32,12 @@ from pdvf.families.env_pool import EnvPool, Key, Move, UserEnvError, fault_of
 STARTS = 64  # seeds an episode may start from, for each context
 
 
-class _Faults(logging.Filter):
+def _is_no_fault(record: logging.LogRecord) -> bool:
     """JAX logs what a callback raises, traceback and all; a fault of an environment is told in one line elsewhere."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log."""
-        return not (record.exc_info and isinstance(record.exc_info[1], UserEnvError))
+    return not (record.exc_info and isinstance(record.exc_info[1], UserEnvError))
 
 
-logging.getLogger("jax._src.callback").addFilter(_Faults())
+logging.getLogger("jax._src.callback").addFilter(_is_no_fault)
 _usual_hook = sys.unraisablehook
 
 

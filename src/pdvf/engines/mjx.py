@@ -20,7 +20,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.validation import ConfigError
-from pdvf.engines.base import add_to_physics, outcome
+from pdvf.engines.base import outcome
 from pdvf.engines.mjx_limits import contacts, rows
 from pdvf.families.base import MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, model, need
@@ -37,8 +37,6 @@ class MjxEngine:
     contexts: tuple[tuple[float, ...], ...]
     """Contexts [K, c] that it can simulate."""
     implementation: Literal["jax", "warp"] = "jax"
-    rows: int | None = None
-    """Room for constraint rows of each world (Warp); None takes the most the model can have."""
 
     def __post_init__(self) -> None:  # now: a run's folder is made next
         for package in ("mujoco", "warp") if self.implementation == "warp" else ("mujoco",):
@@ -63,16 +61,12 @@ class MjxEngine:
         made = outcome(self, states, actions, after)
         return after, made._replace(reward=jnp.where(sound, made.reward, jnp.nan))
 
-    def state_vector(self, states: Physics) -> Array:
-        """Positions and velocities [n, nq + nv]."""
-        return jnp.concatenate(states, axis=-1)
-
-    def add_to_state(self, states: Physics, change: Array) -> Physics:
-        """States whose positions and velocities are changed by [n, nq + nv]."""
-        return add_to_physics(states, change)
-
     def task_states(self, states: Physics) -> Physics:
         """States as they are."""
+        return states
+
+    def from_task_states(self, states: Physics) -> Physics:
+        """The same."""
         return states
 
     @cached_property
@@ -118,8 +112,6 @@ class _Table:
             device = [mjx.put_model(m, impl=engine.implementation) for m in self.models]
         self.shared = device[int(np.argmax(fluid))]
         self.varying = _varying(self.models, device, engine)
-        self.contacts = contacts(self.first)
-        self.rows = rows(self.first) if engine.rows is None else engine.rows
 
     def find(self, context: Array) -> tuple[Array, Array]:
         """Rows [n] of contexts [n, c] in the table, and whether they are there [n]."""
@@ -154,7 +146,7 @@ class _Table:
         """Working memory at rest; made inside the program, so that it need not be stored with it."""
         sizes = {}
         if self.engine.implementation == "warp":
-            sizes = {"naconmax": max(self.contacts * worlds, 1), "njmax": max(self.rows, 1)}
+            sizes = {"naconmax": max(contacts(self.first) * worlds, 1), "njmax": max(rows(self.first), 1)}
         with jax.ensure_compile_time_eval():
             data = _mjx().make_data(self.first, impl=self.engine.implementation, **sizes)
             data = jax.tree.map(np.asarray, data)

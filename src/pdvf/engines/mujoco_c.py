@@ -20,7 +20,7 @@ import numpy as np
 
 from pdvf.core.arrays import Array
 from pdvf.core.processes import cores
-from pdvf.engines.base import add_to_physics, outcome
+from pdvf.engines.base import outcome
 from pdvf.families.base import MjData, MjModel, MujocoFamily, Outcome, Physics
 from pdvf.families.mujoco import base_model, library, model, need
 
@@ -43,17 +43,11 @@ class MujocoCEngine:
     def reset(self, keys: Array, contexts: Array) -> tuple[BitState, Array]:
         """States and observations [n, o] at the start of an episode; JAX alone, no call of MuJoCo."""
         # The rest pose is the same in all contexts.
-        rest = Physics(*(jnp.asarray(x, jnp.float32) for x in self._host.layout.rest))
+        host = self._host
+        rest = Physics(*(jnp.asarray(host.at_rest[part], jnp.float32) for part in (host.qpos, host.qvel)))
         physics = jax.vmap(self.family.start, in_axes=(0, None))(keys, rest)
         physics = jax.lax.optimization_barrier(physics)  # else the compiler draws the noise anew for each use
-        return self._place(physics), jax.vmap(self.family.observe)(physics)
-
-    def _place(self, physics: Physics) -> BitState:
-        """Simulators with these positions and velocities [n, ...], everything else at rest."""
-        layout = self._host.layout
-        state = jnp.tile(jnp.asarray(layout.template, jnp.float32), (physics.qpos.shape[0], 1))
-        state = state.at[:, layout.qpos].set(physics.qpos).at[:, layout.qvel].set(physics.qvel)
-        return BitState(double_bits(state), physics)
+        return self.from_task_states(physics), jax.vmap(self.family.observe)(physics)
 
     def step(self, contexts: Array, states: BitState, actions: Array) -> tuple[BitState, Outcome]:
         """States and outcomes after actions [n, a]; one call of MuJoCo, also for several batches under `vmap`."""
@@ -64,17 +58,16 @@ class MujocoCEngine:
         following = jax.pure_callback(self._host.step, result, *arguments, vmap_method="broadcast_all")
         return following, outcome(self, states, actions, following)
 
-    def state_vector(self, states: BitState) -> Array:
-        """Positions and velocities [n, nq + nv]."""
-        return jnp.concatenate(states.physics, axis=-1)
-
-    def add_to_state(self, states: BitState, change: Array) -> BitState:
-        """States whose positions and velocities are changed by [n, nq + nv], in single precision."""
-        return self._place(add_to_physics(states.physics, change))
-
     def task_states(self, states: BitState) -> Physics:
         """Positions and velocities [n, ...]."""
         return states.physics
+
+    def from_task_states(self, states: Physics) -> BitState:
+        """Simulators with these positions and velocities [n, ...] in single precision, everything else at rest."""
+        host = self._host
+        state = jnp.tile(jnp.asarray(host.at_rest, jnp.float32), (states.qpos.shape[0], 1))
+        state = state.at[:, host.qpos].set(states.qpos).at[:, host.qvel].set(states.qvel)
+        return BitState(double_bits(state), states)
 
     @cached_property
     def _host(self) -> _Host:
@@ -91,15 +84,6 @@ def double_bits(x: Array) -> Array:
     return jnp.stack([low, high], axis=-1).reshape(*x.shape[:-1], -1)
 
 
-class _Layout(NamedTuple):
-    """Where a full physics state [S] has positions and velocities, and what it holds at rest."""
-
-    qpos: slice
-    qvel: slice
-    rest: Physics
-    template: np.ndarray
-
-
 class _Pool(NamedTuple):
     """Threads of MuJoCo and the working memory of each."""
 
@@ -113,7 +97,13 @@ class _Host:
     def __init__(self, family: MujocoFamily):
         self.family, self.threads = family, cores()
         self.base = base_model(family)
-        self.layout = _layout(self.base)
+        mujoco = library()
+        full, time = mujoco.mjtState.mjSTATE_FULLPHYSICS, mujoco.mjtState.mjSTATE_TIME
+        self.at_rest = np.zeros(mujoco.mj_stateSize(self.base, full))  # a full physics state [S]
+        mujoco.mj_getState(self.base, mujoco.MjData(self.base), self.at_rest, full)
+        first = mujoco.mj_stateSize(self.base, time)  # it begins with the time, then come positions and velocities
+        self.qpos = slice(first, first + self.base.nq)
+        self.qvel = slice(self.qpos.stop, self.qpos.stop + self.base.nv)
         self._idle: dict[int, list[_Pool]] = {}
         self._lock = threading.Lock()
         self._recent: dict[bytes, list[MjModel]] = {}
@@ -140,7 +130,7 @@ class _Host:
             )
         last = np.ascontiguousarray(made[:, -1])
         words: Any = last.view(np.uint32)
-        qpos, qvel = (last[:, at].astype(np.float32) for at in (self.layout.qpos, self.layout.qvel))
+        qpos, qvel = (last[:, at].astype(np.float32) for at in (self.qpos, self.qvel))
         physics: Any = (qpos.reshape(*lead, -1), qvel.reshape(*lead, -1))
         return BitState(words.reshape(*lead, -1), Physics(*physics))
 
@@ -176,18 +166,3 @@ class _Host:
         finally:
             with self._lock:
                 self._idle[threads].append(pool)
-
-
-def _layout(base: MjModel) -> _Layout:
-    mujoco = library()
-
-    full = mujoco.mjtState.mjSTATE_FULLPHYSICS
-    data = mujoco.MjData(base)
-    template = np.zeros(mujoco.mj_stateSize(base, full))
-    mujoco.mj_getState(base, data, template, full)
-    data.qpos[:], data.qvel[:] = np.arange(1, base.nq + 1), -np.arange(1, base.nv + 1)
-    marked = template.copy()
-    mujoco.mj_getState(base, data, marked, full)
-    first, second = int(np.flatnonzero(marked == 1)[0]), int(np.flatnonzero(marked == -1)[0])
-    rest: Any = (base.qpos0.copy(), np.zeros(base.nv))
-    return _Layout(slice(first, first + base.nq), slice(second, second + base.nv), Physics(*rest), template)

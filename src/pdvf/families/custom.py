@@ -70,13 +70,7 @@ class NamedContexts:
             require(set(context) == names, "context", dict(context), f"one with the names {sorted(names)}")
         both = [c for c in self._rows(self.test_contexts).tolist() if c in self._rows(self.train_contexts).tolist()]
         require(not both, "test_contexts", both, "none that is also in train_contexts: a test must be of something new")
-        whole = isinstance(self.horizon, int) and isinstance(self.probe_steps, int)
-        require(
-            whole and 0 < self.probe_steps < self.horizon,
-            "probe_steps and horizon",
-            (self.probe_steps, self.horizon),
-            "whole numbers, the first above 0 and below the second",
-        )
+        episode(self)
 
     @property
     def context_names(self) -> tuple[str, ...]:

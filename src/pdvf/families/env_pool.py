@@ -12,9 +12,11 @@ import os
 import pickle
 import re
 import threading
+import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -22,8 +24,9 @@ import numpy as np
 from pdvf.core.processes import cores
 from pdvf.core.validation import ConfigError
 from pdvf.families import loading as targets
-from pdvf.families.env_process import CALLS, FUNCTION, FUNCTIONS, LOADING, POSITION, WAITING, Source, Start
-from pdvf.families.env_workers import LOAD_TIMEOUT, NO_ANSWER, Worker, WorkerLost, simulators, start_workers
+from pdvf.families.base import Outcome
+from pdvf.families.env_process import FUNCTION, FUNCTIONS, LOADING, POSITION, WAITING, Start, find_make
+from pdvf.families.env_workers import Fault, Worker, WorkerLost, simulators, start_workers
 
 STEP_TIMEOUT = 60.0
 """Seconds that an environment may take for a step, unless its family says otherwise."""
@@ -60,14 +63,6 @@ class Move(NamedTuple):
     action: np.ndarray  # [a]
 
 
-class Moved(NamedTuple):
-    """What n of them led to."""
-
-    observation: np.ndarray  # [n, o]
-    reward: np.ndarray  # [n]
-    ended: np.ndarray  # [n]
-
-
 class EnvPool:
     """Environments of one family."""
 
@@ -94,48 +89,55 @@ class EnvPool:
 
     def spaces(self, context: bytes) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
         """The observation and the action space in words and, of a Box with one axis, its bounds."""
-        return self._ask_about_one(context, "spaces")
+        with self._at_work():
+            return self._ask_about([context], 1, "spaces")[0]
 
     def starts(self, contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
         """First observations [n, seeds, o] of size `size`."""
         with self._at_work():
             # The first alone tells how long a reset takes, and with that how many workers the others need.
-            first = self._starts([0], contexts[:1], seeds, size)
-            count = int((len(contexts) - 1) * seeds * self._seconds / WORTH_A_START)
-            workers = self._first(max(1, min(count, self._limit, len(contexts) - 1)))
-            return np.concatenate([first, self._starts(workers, contexts[1:], seeds, size)])
+            found = self._ask_about(contexts[:1], 1, "starts", seeds, size)
+            count = int((len(contexts) - 1) * seeds * found[0][1] / WORTH_A_START)
+            found += self._ask_about(contexts[1:], min(count, len(contexts) - 1), "starts", seeds, size)
+            for _, seconds in found:
+                self._measure(seconds)
+            return np.stack([observations for observations, _ in found])
 
-    def _starts(self, workers: Sequence[int], contexts: Sequence[bytes], seeds: int, size: int) -> np.ndarray:
-        asked: dict[int, _Request] = {}
-        made = np.empty((len(contexts), seeds, size), np.float32)
-        workers = self._first(len(workers))
-        shares = {w: list(range(len(contexts)))[i :: len(workers)] for i, w in enumerate(workers)}
-        for worker, share in shares.items():
-            taken = [self._take(worker, contexts[i]) for i in share]
-            slots = [slot for slot, _ in taken]
-            if share:
-                command = ("starts", size, seeds, slots, [context for _, context in taken])
-                asked[worker] = _Request(command, [contexts[i] for i in share])
-        for worker, (observations, seconds) in self._ask(asked).items():
-            made[shares[worker]] = observations
-            self._measure(seconds)
-            for i, slot in zip(shares[worker], asked[worker].command[3], strict=True):
-                self._free(contexts[i], (worker, slot))
-        return made
+    def film(self, context: bytes, seed: int, actions: np.ndarray, shown: Sequence[int]) -> np.ndarray | None:
+        """Pictures [n, height, width, 3] of an episode of actions [t, a] after `shown` of its steps.
 
-    def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
+        None where the environments have no `render_mode="rgb_array"`.
+        """
+        with self._at_work():
+            return self._ask_about([context], 1, "film", seed, actions, list(shown))[0]
+
+    def _ask_about(self, contexts: Sequence[bytes], count: int, command: str, *arguments: Any) -> list[Any]:
+        """Answers to a command about one environment in each context, from so many workers if there may be as many."""
+        workers = self._first(count)
+        taken = [self._take(i % len(workers), context) for i, context in enumerate(contexts)]
+        share = {worker: slice(worker, None, len(workers)) for worker in workers}
+        asked = {w: _Request((command, taken[share[w]], *arguments), contexts[share[w]]) for w in workers}
+        answers: list[Any] = [None] * len(contexts)
+        for worker, found in self._ask(asked).items():
+            answers[share[worker]] = found
+        for i, (context, (slot, _)) in enumerate(zip(contexts, taken, strict=True)):
+            self._free(context, (i % len(workers), slot))
+        return answers
+
+    def step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Outcome:
         """One step of each episode, no two alike; `following` are the marks of the histories that they lead to."""
         for _ in range(TRIES):
             with contextlib.suppress(WorkerLost):  # others play the histories again
                 return self._step(moves, following, horizon, size)
         return self._step(moves, following, horizon, size)
 
-    def _step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Moved:
+    def _step(self, moves: Sequence[Move], following: Sequence[bytes], horizon: int, size: int) -> Outcome:
         with self._at_work():
             self._most = max(self._most, 3 * len(moves))
             places = [self._live.pop(move.key, None) for move in moves]
             if None in places:
-                self._grow_for(len(moves))
+                count = int(len(moves) * self._seconds / WORTH_A_WORKER)
+                self._first(min(count if self._workers_wanted is None else len(moves), len(moves)))
             load = Counter(place[0] for place in places if place is not None)
             shares: dict[int, list[int]] = {}  # rows of each worker
             starts: dict[int, Start] = {}  # of rows whose environment has to get there first
@@ -157,12 +159,13 @@ class EnvPool:
                 command = ("step", size, [at[i][1] for i in share], actions, fresh)
                 asked[worker] = _Request(command, [moves[i].key[0] for i in share])
             count = len(moves)
-            made = Moved(np.empty((count, size), np.float32), np.empty(count, np.float32), np.empty(count, bool))
+            empty: Any = np.empty((count, size), np.float32), np.empty(count, np.float32), np.empty(count, bool)
+            made = Outcome(*empty)
             for worker, (*moved, seconds) in self._ask(asked).items():
                 self._measure(seconds)
                 for whole, part in zip(made, moved, strict=True):
                     whole[shares[worker]] = part
-            for move, place, mark, ended in zip(moves, at, following, made.ended.tolist(), strict=True):
+            for move, place, mark, ended in zip(moves, at, following, made.terminated.tolist(), strict=True):
                 key, unused = (move.key[0], mark), place
                 if not ended and len(move.past) + 1 < horizon:
                     unused = self._live.pop(key, None)  # another that has come to the same
@@ -172,22 +175,6 @@ class EnvPool:
                 (context, _), place = self._live.popitem(last=False)
                 self._free(context, place)
             return made
-
-    def film(self, context: bytes, seed: int, actions: np.ndarray, shown: Sequence[int]) -> np.ndarray | None:
-        """Pictures [n, height, width, 3] of an episode of actions [t, a] after `shown` of its steps.
-
-        None where the environments have no `render_mode="rgb_array"`.
-        """
-        return self._ask_about_one(context, "film", seed, actions, list(shown))
-
-    def _ask_about_one(self, context: bytes, command: str, *arguments: Any) -> Any:
-        """The first worker's answer to a command on one environment in this context."""
-        with self._at_work():
-            (worker,) = self._first(1)
-            slot, to_make = self._take(worker, context)
-            answer = self._ask({worker: _Request((command, slot, to_make, *arguments), [context])})[worker]
-            self._free(context, (worker, slot))
-            return answer
 
     def _free(self, context: bytes, place: Place | None) -> None:
         """Lets the next episode in this context have the environment at a place."""
@@ -221,11 +208,6 @@ class EnvPool:
                 self.close()
                 raise
 
-    def _grow_for(self, count: int) -> None:
-        """Starts as many workers as suit a batch of `count` steps."""
-        suited = int(count * self._seconds / WORTH_A_WORKER) if self._workers_wanted is None else count
-        self._first(max(1, min(suited, self._limit, count)))
-
     def _measure(self, seconds: float) -> None:
         self._seconds = seconds if not self._seconds else 0.8 * self._seconds + 0.2 * seconds
 
@@ -238,8 +220,8 @@ class EnvPool:
         return self._slots, self._name_numbers(context)
 
     def _first(self, count: int) -> range:
-        """The first workers, started if need be; fewer where there is no room."""
-        there = len(self._workers)
+        """The first workers, started if need be: one at least, no more than there may be."""
+        count, there = max(1, min(count, self._limit)), len(self._workers)
         if there < count:
             source = self._source()
             try:
@@ -247,16 +229,18 @@ class EnvPool:
             except OSError as error:
                 raise self._fault(f"has no process to run in ({error}), expected room for {count}") from None
             self._found = len(self._workers) if len(self._workers) < count else 0
-            self._collect({w: [] for w in range(there, len(self._workers))}, LOAD_TIMEOUT)
+            for worker in range(there, len(self._workers)):
+                self._result(worker, [])
         return range(min(count, len(self._workers)))
 
     def _source(self) -> bytes:
+        """What a worker calls, once it has unpickled it, for the function that makes environments."""
         if self._origin is not None:
-            return pickle.dumps(Source(self._origin, b""))
+            return pickle.dumps(partial(find_make, self._origin))
         import cloudpickle
 
         try:
-            return pickle.dumps(Source(None, cloudpickle.dumps(self._make)))
+            return pickle.dumps(partial(pickle.loads, cloudpickle.dumps(self._make)))
         except Exception as error:
             raise self._fault(
                 f"cannot be made in another process, since make_env cannot be pickled ({type(error).__name__}: "
@@ -266,54 +250,14 @@ class EnvPool:
     def _ask(self, asked: Mapping[int, _Request]) -> dict[int, Any]:
         """The answers of workers to their requests."""
         for worker, request in asked.items():
-            try:
-                self._workers[worker].send(pickle.dumps(request.command, 5))
-            except OSError:  # it is gone, or does not listen
-                raise self._gone(worker, request.contexts) from None
-        return self._collect({w: request.contexts for w, request in asked.items()}, self._timeout)
+            self._workers[worker].send(request.command, self._timeout)
+        return {worker: self._result(worker, request.contexts) for worker, request in asked.items()}
 
-    def _collect(self, contexts: Mapping[int, Sequence[bytes]], limit: float) -> dict[int, Any]:
-        answers: dict[int, Any] = {}
-        pending = list(contexts)
-        calls, waited = dict.fromkeys(contexts, -1), dict.fromkeys(contexts, 0.0)
-        slice_ = min(0.25, limit / 4)
-        while pending:
-            workers = [self._workers[w] for w in pending]
-            ready = [pending[i] for i in workers[0].ready(workers, slice_)]
-            for worker in ready:
-                pending.remove(worker)
-                try:
-                    good, answer = pickle.loads(self._workers[worker].receive())
-                except (EOFError, OSError):
-                    raise self._gone(worker, contexts[worker]) from None
-                if not good:
-                    before, after = answer
-                    place = self._at(self._workers[worker].at(), contexts[worker])
-                    raise self._fault(f"{before} {place}{after}")
-                answers[worker] = answer
-            if ready:
-                continue
-            for worker in pending:  # time is counted in slices: a machine that slept is no hang
-                at = self._workers[worker].at()
-                waited[worker] = waited[worker] + slice_ if at[CALLS] == calls[worker] else 0.0
-                calls[worker] = at[CALLS]
-                if waited[worker] > limit:
-                    raise self._hung(worker, contexts[worker], limit)
-                if self._workers[worker].ending(0.0):
-                    raise self._gone(worker, contexts[worker])
-        return answers
-
-    def _hung(self, worker: int, contexts: Sequence[bytes], limit: float) -> UserEnvError:
-        """Ends a worker that does not return."""
-        at = self._workers[worker].at()
-        self._workers[worker].kill()
-        advice = "" if at[FUNCTION] == LOADING else " (the family's step_timeout)"
-        return self._fault(f"did not return within {limit:g} s{advice} {self._at(at, contexts)}")
-
-    def _gone(self, worker: int, contexts: Sequence[bytes]) -> UserEnvError:
-        """Why the connection to a worker has ended."""
-        ended, at = self._workers[worker].ending(1.0) or NO_ANSWER, self._workers[worker].at()
-        return self._fault(f"ended its process ({ended}) {self._at(at, contexts)}")
+    def _result(self, worker: int, contexts: Sequence[bytes]) -> Any:
+        answer = self._workers[worker].result()
+        if isinstance(answer, Fault):
+            raise self._fault(f"{answer.before} {self._at(answer.at, contexts)}{answer.after}")
+        return answer
 
     def _at(self, at: Sequence[int], contexts: Sequence[bytes]) -> str:
         """Where a worker is, in words."""
@@ -336,6 +280,7 @@ def _close(workers: list[Worker], owner: int) -> None:
         return
     for worker in workers:
         worker.close()
+    until = time.monotonic() + 1.0
     for worker in workers:
-        worker.release()
+        worker.release(until)
     workers.clear()

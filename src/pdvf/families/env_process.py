@@ -13,8 +13,8 @@ import contextlib
 import mmap
 import os
 import pickle
+import select
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -41,13 +41,6 @@ NOT_FINITE = "gave an observation of numbers that are not finite"
 Context = dict[str, float]
 
 
-class Source(NamedTuple):
-    """Where environments come from: a target of the command line, or else a pickled `make`."""
-
-    origin: targets.Origin | None
-    pickled: bytes
-
-
 class Start(NamedTuple):
     """How an environment gets to where an episode is."""
 
@@ -68,34 +61,31 @@ class Slots:
         self._environments: dict[int, Any] = {}
 
     def call(self, command: str, *arguments: Any) -> Any:
-        """The result of a command: spaces, starts, step or film."""
-        commands = {"spaces": self._spaces, "starts": self._starts, "step": self._steps, "film": self._film}
-        return commands[command](*arguments)
+        """The result of a command: step, or for each of some environments its spaces, its starts or its film."""
+        if command == "step":
+            return self._steps(*arguments)
+        slots, *more = arguments
+        answer = {"spaces": self._spaces, "starts": self._starts, "film": self._film}[command]
+        return [answer(i, self._environment(i, slot, context), *more) for i, (slot, context) in enumerate(slots)]
 
-    def _spaces(self, slot: int, context: Context | None) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
+    def _spaces(self, position: int, environment: Any) -> list[tuple[str, np.ndarray | None, np.ndarray | None]]:
         """The observation and the action space in words and, of a Box with one axis, its bounds."""
         import gymnasium
 
-        environment = self._environment(0, slot, context)
         described = []
         for name in ("observation_space", "action_space"):
-            space = self._guarded(0, MAKE, getattr, environment, name)
-            words, low, high = self._guarded(0, MAKE, str, space), None, None
+            space = self._guarded(position, MAKE, getattr, environment, name)
+            words, low, high = self._guarded(position, MAKE, str, space), None, None
             if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1:
                 low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
             described.append((words, low, high))
         return described
 
-    def _starts(self, size: int, seeds: int, slots: Sequence[int], contexts: Sequence[Any]) -> tuple[np.ndarray, float]:
-        """First observations [n, seeds, o], and seconds of one reset; a slot without context has its environment."""
-        seconds, made = 0.0, np.empty((len(slots), seeds, size), np.float32)
-        for i, (slot, context) in enumerate(zip(slots, contexts, strict=True)):
-            environment = self._environment(i, slot, context)
-            began = time.perf_counter()
-            for seed in range(seeds):
-                made[i, seed] = self._reset(i, environment, seed, size)
-            seconds += time.perf_counter() - began
-        return made, seconds / (len(slots) * seeds)
+    def _starts(self, position: int, environment: Any, seeds: int, size: int) -> tuple[np.ndarray, float]:
+        """First observations [seeds, o], and seconds of one reset."""
+        began = time.perf_counter()
+        made = np.stack([self._reset(position, environment, seed, size) for seed in range(seeds)])
+        return made.astype(np.float32), (time.perf_counter() - began) / seeds
 
     def _steps(
         self, size: int, slots: Sequence[int], actions: np.ndarray, fresh: dict[int, Start]
@@ -124,24 +114,23 @@ class Slots:
         return seen, reward, ended, (time.perf_counter() - began - making) / calls
 
     def _film(
-        self, slot: int, context: Context | None, seed: int, actions: np.ndarray, shown: Sequence[int]
+        self, position: int, environment: Any, seed: int, actions: np.ndarray, shown: Sequence[int]
     ) -> np.ndarray | None:
         """Pictures [n, height, width, 3] of an episode after `shown` of its steps; None where no pictures are made."""
-        environment = self._environment(0, slot, context)
-        if self._guarded(0, RENDER, getattr, environment, "render_mode", None) != "rgb_array":
+        if self._guarded(position, RENDER, getattr, environment, "render_mode", None) != "rgb_array":
             return None
-        self._guarded(0, RESET, lambda: environment.reset(seed=seed))
-        pictures = [self._picture(environment)] if 0 in shown else []
+        self._guarded(position, RESET, lambda: environment.reset(seed=seed))
+        pictures = [self._picture(position, environment)] if 0 in shown else []
         for made, action in enumerate(actions, 1):
-            self._guarded(0, STEP, environment.step, np.array(action))
+            self._guarded(position, STEP, environment.step, np.array(action))
             if made in shown:
-                pictures.append(self._picture(environment))
+                pictures.append(self._picture(position, environment))
         if len({picture.shape for picture in pictures}) != 1:
             raise Problem("gave pictures of several sizes", ", expected all of one size")
         return np.stack(pictures)
 
-    def _picture(self, environment: Any) -> np.ndarray:
-        picture = self._guarded(0, RENDER, environment.render)
+    def _picture(self, position: int, environment: Any) -> np.ndarray:
+        picture = self._guarded(position, RENDER, environment.render)
         height_and_width = picture.shape[:2] if isinstance(picture, np.ndarray) and picture.ndim == 3 else (0,)
         if picture is None or min(height_and_width) < 1 or max(height_and_width) > LARGEST_PICTURE:
             raise Problem(f"gave a picture that is {_kind(picture)}", ", expected an array [height, width, 3]")
@@ -254,19 +243,13 @@ def end_with_parent(lifeline: int) -> None:
     if hasattr(fcntl, "F_SETSIG"):  # Linux; elsewhere it is SIGIO, which ends a process too
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)  # type: ignore[attr-defined]
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    with socket.socket(fileno=os.dup(lifeline)) as end:
-        try:
-            gone = end.recv(1, socket.MSG_DONTWAIT) == b""
-        except BlockingIOError:
-            gone = False
-    if gone:
+    if select.select([lifeline], [], [], 0)[0]:  # it has ended already
         os._exit(0)
 
 
-def _load(source: Source) -> Callable[[dict[str, float]], Any]:
-    if source.origin is None:
-        return pickle.loads(source.pickled)
-    return targets.find_again(source.origin).make
+def find_make(origin: targets.Origin) -> Callable[[dict[str, float]], Any]:
+    """What makes environments of a family that a target of the command line names."""
+    return targets.find_again(origin).make
 
 
 def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
@@ -291,7 +274,8 @@ def main(connection_fd: int, lifeline: int, shared_fd: int) -> None:
             os._exit(1)
 
     try:
-        slots = Slots(_load(pickle.loads(connection.recv_bytes())), shared)
+        find = pickle.loads(connection.recv_bytes())
+        slots = Slots(find(), shared)
     except EOFError:
         return
     except BaseException as error:

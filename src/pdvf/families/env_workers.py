@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import pickle
 import signal
 import socket
 import struct
@@ -13,17 +14,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, Protocol
 
 from pdvf.core.processes import require_posix
 from pdvf.families import loading as targets
-from pdvf.families.env_process import FUNCTION, LOADING, SHARED_BYTES
+from pdvf.families.env_process import CALLS, FUNCTION, LOADING, SHARED_BYTES
 
 LOAD_TIMEOUT = 300.0
-"""Seconds in which a worker must have imported the user's file."""
-NO_ANSWER = "it does not answer"
-"""What is said of a worker whose process does not end either."""
+"""Seconds in which a worker must have imported the user's file, and in which it must take what it is sent."""
 SIMULATORS, CLUSTER = "PDVF_SIMULATORS", "PDVF_RAY"
 """Variables with the number of actors that step environments, and the Ray cluster that they are in."""
 
@@ -32,39 +31,31 @@ class WorkerLost(Exception):  # noqa: N818
     """A worker is gone through no fault of an environment."""
 
 
+class Fault(NamedTuple):
+    """What an environment did wrong: the words before and after where it was, and that place as in shared memory."""
+
+    before: str
+    after: str
+    at: tuple[int, ...]
+
+
 class Worker(Protocol):
     """What holds environments: a process here (`ProcessWorker`), or one on another node (`env_actors`)."""
 
-    def send(self, data: bytes) -> None:
-        """Hands it a request; raises OSError where it is gone."""
+    def send(self, command: tuple[Any, ...], limit: float) -> None:
+        """Hands it a command of `env_process.Slots`; a call of the user's code may take so many seconds."""
         ...
 
-    def ready(self, workers: Sequence[Any], seconds: float) -> list[int]:
-        """Places of those among workers of this kind that have an answer, waited for no longer than so."""
-        ...
-
-    def receive(self) -> bytes:
-        """The answer; raises EOFError or OSError where the environment has ended its process."""
-        ...
-
-    def at(self) -> Sequence[int]:
-        """What it is at, as in the memory that it shares (`env_process`)."""
-        ...
-
-    def ending(self, seconds: float) -> str | None:
-        """How its process ended, in words; None if it has not, after waiting so long."""
-        ...
-
-    def kill(self) -> None:
-        """Ends it and what it has started."""
+    def result(self) -> Any:
+        """The answer, or a `Fault`; the first is None, once it has loaded what it needs."""
         ...
 
     def close(self) -> None:
         """Tells it to end, and does not wait."""
         ...
 
-    def release(self) -> None:
-        """Waits a moment for its end, then kills it."""
+    def release(self, until: float) -> None:
+        """Waits for its end until then (`time.monotonic`), and ends it and what it has started."""
         ...
 
 
@@ -90,8 +81,8 @@ class ProcessWorker:
         ours, theirs = socket.socketpair()
         self._lifeline, their_lifeline = socket.socketpair()
         with theirs, their_lifeline, _shared_file() as file:
-            self.shared = memoryview(mmap.mmap(file.fileno(), SHARED_BYTES)).cast("Q")
-            self.shared[FUNCTION] = LOADING
+            self._shared = memoryview(mmap.mmap(file.fileno(), SHARED_BYTES)).cast("Q")
+            self._shared[FUNCTION] = LOADING
             descriptors = [end.fileno() for end in (theirs, their_lifeline, file)]
             paths = [path for path in sys.path if isinstance(path, str)]
             program = (
@@ -106,42 +97,55 @@ class ProcessWorker:
                 env={"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"} | os.environ,
                 start_new_session=True,  # Ctrl-C is for the parent alone, and what environments start ends with them
             )
+        self._limit = LOAD_TIMEOUT
         limit = struct.pack("ll", int(LOAD_TIMEOUT), 0)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        self.connection = Connection(ours.detach())
+        self._connection = Connection(ours.detach())
+        self._hand_over(source)
+
+    def _hand_over(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # if it is dead already, that is noticed when it does not answer
-            self.connection.send_bytes(source)
+            self._connection.send_bytes(data)
 
-    def send(self, data: bytes) -> None:
+    def send(self, command: tuple[Any, ...], limit: float) -> None:
         """As `Worker`."""
-        self.connection.send_bytes(data)
+        self._limit = limit
+        self._hand_over(pickle.dumps(command, 5))
 
-    def ready(self, workers: Sequence[ProcessWorker], seconds: float) -> list[int]:
+    def result(self) -> Any:
         """As `Worker`."""
-        connections = [worker.connection for worker in workers]
-        return [connections.index(found) for found in wait(connections, seconds)]  # type: ignore[arg-type]
-
-    def receive(self) -> bytes:
-        """As `Worker`."""
-        return self.connection.recv_bytes()
-
-    def at(self) -> Sequence[int]:
-        """As `Worker`."""
-        return self.shared
-
-    def ending(self, seconds: float) -> str | None:
-        """As `Worker`."""
+        waited, calls, slice_ = 0.0, -1, min(0.25, self._limit / 4)
         try:
-            status = self.process.wait(seconds)
+            while not self._connection.poll(slice_):  # time is counted in slices: a machine that slept is no hang
+                waited = waited + slice_ if self._shared[CALLS] == calls else 0.0
+                calls = self._shared[CALLS]
+                if waited > self._limit:
+                    advice = "" if self._shared[FUNCTION] == LOADING else " (the family's step_timeout)"
+                    fault = Fault(f"did not return within {self._limit:g} s{advice}", "", tuple(self._shared))
+                    self._kill()
+                    return fault
+                if self.process.poll() is not None:
+                    raise EOFError
+            good, answer = pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            return Fault(f"ended its process ({self._ending()})", "", tuple(self._shared))
+        if good:
+            return answer
+        before, after = answer
+        return Fault(before, after, tuple(self._shared))
+
+    def _ending(self) -> str:
+        """How its process ended, in words."""
+        try:
+            status = self.process.wait(1.0)
         except subprocess.TimeoutExpired:
-            return None
+            return "it does not answer"
         if status >= 0:
             return f"exit code {status}"
         words = (signal.strsignal(-status) or f"signal {-status}").lower()
         return words + (", as when memory runs out" if status == -signal.SIGKILL else "")
 
-    def kill(self) -> None:
-        """As `Worker`."""
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may be unable to, for a while
@@ -149,14 +153,13 @@ class ProcessWorker:
 
     def close(self) -> None:
         """As `Worker`."""
-        self.connection.close()
-        self._until = time.monotonic() + 1.0
+        self._connection.close()
 
-    def release(self) -> None:
+    def release(self, until: float) -> None:
         """As `Worker`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, self._until - time.monotonic()))
-        self.kill()
+            self.process.wait(max(0.0, until - time.monotonic()))
+        self._kill()
         self._lifeline.close()
 
 

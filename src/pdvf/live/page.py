@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import viser
+import websockets.asyncio.server
+import websockets.datastructures
+from websockets.http11 import Response
 
-from pdvf.core.validation import OneLineError
+from pdvf.core.validation import ConfigError, OneLineError
 from pdvf.deploy.belief_runtime import BeliefAdapter
 from pdvf.deploy.model_format import read
 from pdvf.deploy.runtime import Adapter
@@ -26,7 +30,7 @@ from pdvf.deploy.value_runtime import ValueAdapter
 from pdvf.engines.film_file import FilmFile
 from pdvf.families.base import Family
 from pdvf.live import charts
-from pdvf.live.gate import Gate, inner_host
+from pdvf.live.gate import Door
 from pdvf.live.scenes import Scene, make_scene
 from pdvf.live.session import LiveSession, estimate, measure_truth
 
@@ -52,7 +56,34 @@ PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
 
 
 class _Server(viser.ViserServer):
-    """viser, which would otherwise publish a page for any visitor who asks for a share address."""
+    """viser behind a door; it would otherwise publish a page for any visitor who asks for a share address."""
+
+    def __init__(self, door: Door, label: str) -> None:
+        serve, guarded = websockets.asyncio.server.serve, []
+
+        def serve_behind_door(handler: Any, host: str, port: int, *, process_request: Any, **options: Any) -> Any:
+            """In place of what viser calls: the same, on the door's socket and for those whom the door lets in."""
+            guarded.append(door)
+
+            def process(connection: Any, request: Any) -> Any:
+                refused = door.refuse(request.path, request.headers)
+                if refused is None:
+                    return process_request(connection, request)
+                headers = websockets.datastructures.Headers(refused.headers)
+                return Response(refused.status, refused.status.phrase, headers, refused.text.encode())
+
+            return serve(handler, sock=door.socket, process_request=process, **options)
+
+        logging.getLogger("websockets.server").setLevel(logging.CRITICAL)  # anybody may knock with what is no request
+        websockets.asyncio.server.serve = serve_behind_door
+        try:
+            with _silent():
+                super().__init__(host="127.0.0.1", port=0, label=label, verbose=False)
+        finally:
+            websockets.asyncio.server.serve = serve
+        if not guarded:
+            self.stop()
+            raise ConfigError(f"viser {viser.__version__} serves pages in a way of its own, expected viser 1.1")
 
     def request_share_url(self, verbose: bool = True) -> str | None:
         """Does nothing: pages stay where they are."""
@@ -70,10 +101,8 @@ class Page:
         session.close()
         self.tabs: dict[int, Tab] = {}
         self._lock = threading.Lock()
-        with _silent():
-            self._server = _Server(host=inner_host(), port=0, label=file.stem, verbose=False)
-        self._gate = Gate(host, port, self._server.get_port(), self._server.get_host())
-        self.url = self._gate.url
+        door = Door(host, port)
+        self._server, self.url = _Server(door, file.stem), door.url
         self._server.gui.configure_theme(show_logo=False, show_share_button=False, control_width="large")
         self._server.gui.main_panel.dock_right()
         self._server.on_client_connect(self._open)
@@ -97,14 +126,13 @@ class Page:
         """Ends it."""
         for tab in list(self.tabs.values()):
             tab.close()
-        self._gate.close()
         with _silent():
             self._server.stop()
 
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """viser prints the address of the server behind the gate."""
+    """viser prints an address without the token."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
@@ -119,8 +147,7 @@ class Tab:
         self._truth: np.ndarray | None = None
         self._known = read(file)[1].get("train_z_d", np.zeros((0, 2)))
         self._film: FilmFile | None = None
-        self._again = self._recording = self._stopped = False
-        self.frames, self._rate = 0, float(FRAMES)
+        self._pressed, self._stopped, self.frames = "", False, 0
         width, height = client.camera.image_width, max(client.camera.image_height, 1)
         phone = width <= PHONE_WIDTH
         free = width if phone else max(width - PANEL_WIDTH, PHONE_WIDTH - PANEL_WIDTH)
@@ -156,15 +183,12 @@ class Tab:
             self._pause = gui.add_checkbox("pause", False)
             self._speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
             self._buttons = gui.add_button_group("", (NEW, "record"))
-            self._buttons.on_click(lambda _: self._press(self._buttons.value))
-        self._charts = gui.add_html("")
 
-    def _press(self, button: str) -> None:
-        """Notes what was pressed, for the tab's own thread."""
-        if button == NEW:
-            self._again = True
-        else:
-            self._recording = True
+            @self._buttons.on_click
+            def _(_: object) -> None:
+                self._pressed = self._buttons.value  # for the tab's own thread
+
+        self._charts = gui.add_html("")
 
     # The loop --------------------------------------------------------------------------------------------------------
 
@@ -183,12 +207,12 @@ class Tab:
         due = time.perf_counter()
         while not self._stopped:
             start = time.perf_counter()
-            if self._again:
-                self._again, stood = False, 0.0
+            pressed, self._pressed = self._pressed, ""
+            if pressed == NEW:
+                stood = 0.0
                 session.begin()
                 self._show_step(True)
-            if self._recording:
-                self._recording = False
+            elif pressed:
                 self._start_or_save()
             if not self._pause.value:
                 if session.over and stood < PAUSE:
@@ -203,10 +227,7 @@ class Tab:
             self.frames += 1
             self._take()
             due = max(due + 1 / FRAMES, start)  # a frame that is late is not made up for
-            rest = due - time.perf_counter()
-            self._rate += 0.05 * (1 / max(time.perf_counter() - start + max(rest, 0.0), 1e-3) - self._rate)
-            if rest > 0:
-                time.sleep(rest)
+            time.sleep(max(0.0, due - time.perf_counter()))
 
     def _advance(self, clock: float) -> float:
         """Makes the steps that are due and returns the time that is left."""
@@ -265,8 +286,6 @@ class Tab:
             )
         if self._scene.notice:
             lines.append(escape(self._scene.notice))
-        if self._rate < 0.8 * FRAMES and self._film is None:
-            lines.append(f"this computer manages {self._rate:.0f} frames a second")
         self._numbers.content = _block(lines[0], "<br>".join(lines[1:]))
         self._charts.content = _block(
             _titled("Return so far", self._returns())

@@ -148,7 +148,7 @@ class MujocoScene:
 
     def _add_floors(self, base: Any) -> None:
         cell = 10.0 ** np.floor(np.log10(max(self.size, 1e-3)))
-        for i, floor in enumerate(shapes.floors(base)):
+        for i, (position, wxyz) in enumerate(shapes.floors(base)):
             self._scene.add_grid(
                 f"/world/floor_{i}",
                 infinite_grid=True,
@@ -158,8 +158,8 @@ class MujocoScene:
                 section_color=(170, 176, 184),
                 fade_distance=30 * self.size,
                 shadow_opacity=0.25,
-                position=floor.position,
-                wxyz=floor.wxyz,
+                position=position,
+                wxyz=wxyz,
             )
 
     def set_context(self, context: np.ndarray) -> None:
@@ -248,10 +248,9 @@ class PlaneScene:
         width, height = self._size
         x, y = self._centre
         self.look = Look((x, y - 0.15 * height, max(width, height)), (x, y, 0.0), width)
-        ball = shapes.sphere(0.018 * width)
         self._marks, self._paths, self._labels = [], [], []
         for i, (colour, alpha) in enumerate(((AGENT, None), (GHOST, 0.5))):
-            self._marks.append(scene.add_mesh_simple(f"/mark_{i}", *ball, color=colour, opacity=alpha))
+            self._marks.append(scene.add_icosphere(f"/mark_{i}", 0.018 * width, colour, opacity=alpha))
             self._paths.append(Path(scene, f"/path_{i}", colour, family.horizon, self.look.position))
             self._labels.append(scene.add_label(f"/label_{i}", LABELS[i], anchor=("bottom-left", "top-left")[i]))
 

@@ -6,7 +6,6 @@ run may be at work on another machine that shares the folder.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from http import HTTPStatus
@@ -21,7 +20,7 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import EVENTS, KINDS, Event, Follower
 from pdvf.experiment.progress import SHOWN, Clock, duration, words
 from pdvf.live.charts import AGENT, Line, line_chart
-from pdvf.live.gate import Gate, inner_host
+from pdvf.live.gate import Answer, Door
 from pdvf.paper.pipeline import PHASES
 from pdvf.reports.page import TEMPLATES
 from pdvf.reports.tables import Table
@@ -33,6 +32,8 @@ QUIET = 120.0
 MOST_EVENTS, MOST_TASKS, MOST_LETTERS = 50_000, 500, 2000
 """What the page keeps, and letters of a name or an error: a file may go on for ever."""
 METRICS = (*SHOWN, "steps_per_second", "test", "train")
+PATIENCE = 10.0
+"""Seconds in which a request must have come."""
 RETURNS = "returns-"
 """Tasks of this prefix play a method."""
 
@@ -139,27 +140,29 @@ def _curves(events: list[Event]) -> list[Curve]:
     return curves
 
 
-def serve(folder: Path, host: str, port: int) -> Gate:
+def serve(folder: Path, host: str, port: int) -> Door:
     """Serves the page of a run until the process ends."""
-    watched = RunPage(folder)
+    watched, door = RunPage(folder), Door(host, port)
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = PATIENCE
+
         def do_GET(self) -> None:
             """The page, whatever is asked for."""
-            body = watched.page().encode()
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
+            made = door.refuse(self.path, self.headers)
+            if made is None:
+                made = Answer(HTTPStatus.OK, watched.page(), {"Content-Type": "text/html; charset=utf-8"})
+            self.send_response(made.status)
+            for name, value in made.headers.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(made.text.encode())
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: requests come every two seconds."""
 
-    inside = socket.create_server((inner_host(), 0))
-    server = ThreadingHTTPServer(("", 0), Handler, bind_and_activate=False)  # which would ask for its name first
+    server = ThreadingHTTPServer(("", 0), Handler, bind_and_activate=False)  # the door is bound already
     server.socket.close()
-    server.socket = inside
+    server.socket = door.socket
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return Gate(host, port, *reversed(inside.getsockname()))
+    return door

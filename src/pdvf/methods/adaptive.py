@@ -22,7 +22,7 @@ from pdvf.adapt.tasks import BeliefTasks
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
 from pdvf.core.devices import shard_over_devices
-from pdvf.engines.base import settable
+from pdvf.engines.base import settable, state_vector
 from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, agent_artefact, one_policy
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import Problem
@@ -126,7 +126,7 @@ class AdaptiveTraining:
         size = 1
         if self._paired:
             states, _ = jax.eval_shape(engine.reset, jax.random.split(key, 1), contexts[:1])
-            size = jax.eval_shape(engine.state_vector, states).shape[-1]  # pyright: ignore
+            size = jax.eval_shape(partial(state_vector, engine), states).shape[-1]
         family = engine.family
         model = make_model(
             family.observation.size, family.action.size, size, contexts.shape[0], given.code, given.width, model_key
