@@ -37,7 +37,7 @@ class Staged(Protocol[State]):
         """
         ...
 
-    def finish(self, state: State) -> Mapping[str, Any]:
+    def finish(self, state: State, /) -> Mapping[str, Any]:
         """Artefacts by name, each a pytree of arrays."""
         ...
 
@@ -112,7 +112,7 @@ class Ensemble(Staged[State], Protocol):
         """As `advance` for the state of some rows, with metrics [rows, ...]."""
         ...
 
-    def summary(self, metrics: Any) -> Mapping[str, Any]:
+    def summary(self, metrics: Any, /) -> Mapping[str, Any]:
         """From metrics of all rows to those of a stage, but for the steps."""
         ...
 

@@ -4,12 +4,12 @@ Each phase is a sequence of stages: `start` makes its first state, `advance` mak
 hands over its artefacts. States and artefacts are pytrees of arrays, so a run can stop after any stage and go on to
 the same result. No phase knows files; `experiment` saves, `cli` shows.
 
-    ReinforcementLearning   policies for every training environment                          (section 3.2)
-    collection              their trajectories in every training environment                 (section 3.2)
-    SelfSupervised          dynamics embeddings z_d and policy embeddings z_pi               (section 3.3)
-    Supervised              value function W(s0, z_pi, z_d), aggregation for decoder and W   (section 3.4)
-    upper_bound             policies for the test environments, for PPOenv and figures       (section 4.3)
-    evaluation              adapted episodes in each environment, for figures                (section 3.5)
+    reinforcement_learning   policies for every training environment                          (section 3.2)
+    collection               their trajectories in every training environment                 (section 3.2)
+    SelfSupervised           dynamics embeddings z_d and policy embeddings z_pi               (section 3.3)
+    Supervised               value function W(s0, z_pi, z_d), aggregation for decoder and W   (section 3.4)
+    upper_bound              policies for the test environments, for PPOenv and figures       (section 4.3)
+    evaluation               adapted episodes in each environment, for figures                (section 3.5)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pdvf.paper.problem import PROBE_NOISE as PROBE_NOISE
 from pdvf.paper.problem import Problem
 from pdvf.paper.problem import finished_policies as finished_policies
 from pdvf.paper.problem import transfer as transfer
-from pdvf.paper.reinforcement import ReinforcementLearning, upper_bound
+from pdvf.paper.reinforcement import reinforcement_learning, upper_bound
 from pdvf.paper.selfsupervised import SelfSupervised, collection
 from pdvf.paper.supervised import Supervised
 
@@ -52,7 +52,7 @@ def _policies(problem: Problem) -> int:
 
 
 PHASES: dict[str, Recipe] = {
-    "train": Recipe(ReinforcementLearning, (), ("policies",), most_parts=_policies),
+    "train": Recipe(reinforcement_learning, (), ("policies",), most_parts=_policies),
     "collect": Recipe(collection, ("policies",), ("trajectories",)),
     "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
     "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
