@@ -50,7 +50,7 @@ class Body(eqx.Module):
 
     def infer(self, steps: Transitions) -> Array:
         """z_d [d] from the probing steps [N_d, ...] of one episode."""
-        return self.dynamics.encode(steps.observation, steps.action, steps.next_observation, steps.valid)
+        return self.dynamics.encode(steps)
 
     def finish(
         self, engine: Engine, contexts: Array, probed: Probed, z_pi: Array, key: Array, record: bool = False

@@ -20,7 +20,7 @@ from pdvf.paper import aggregate, policy
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import Labelled, ReturnScale
 from pdvf.paper.dynamics import DynamicsAutoencoder
-from pdvf.paper.policy import PolicyAutoencoder, encode_episode
+from pdvf.paper.policy import PolicyAutoencoder
 from pdvf.paper.probe import probe_policy, probe_steps
 from pdvf.paper.prober import Body, Scores
 from pdvf.paper.problem import PROBE_NOISE, Problem, Stream, flat_policies
@@ -104,7 +104,7 @@ class Supervised:
         key, encode_key, fit_key = jax.random.split(key, 3)
         first = jax.tree.map(lambda x: x[:, :, 0], trajectories)  # one training episode a pair
         keys = jax.random.split(encode_key, first.returns.shape)
-        encode = jax.vmap(lambda row: encode_episode(policy, row[0], config.policy.set_size, row[1]))
+        encode = jax.vmap(lambda row: policy.encode(row[0], config.policy.set_size, row[1]))
         bank = jax.lax.map(encode, (first, keys))
         e, d = bank.shape[-1], config.dynamics.embedding
         environments, o = self.problem.contexts.shape[0], first.observation.shape[-1]
