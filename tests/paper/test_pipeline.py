@@ -21,7 +21,7 @@ from pdvf.families import Split
 from pdvf.families.builtin.spaceship import Spaceship
 from pdvf.paper.adapter import Adapter, adapt_episodes
 from pdvf.paper.aggregate import ReturnScale, make_members
-from pdvf.paper.pipeline import PHASES, UNTRAINED, Problem, artefact_shapes
+from pdvf.paper.pipeline import PHASES, UNTRAINED, ArtefactShapes, Problem
 from tiny import TINY, make_body, relaxed, same_scale
 
 ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves if name in UNTRAINED]
@@ -32,7 +32,8 @@ LEARNED = ("policies", "trajectories", "dynamics", "policy", "adapter")
 @pytest.fixture(scope="module")
 def shapes() -> dict[str, Any]:
     with relaxed():
-        return {name: artefact_shapes(Problem(TINY))[name] for name in ARTEFACTS}
+        known = ArtefactShapes(Problem(TINY))
+        return {name: known[name] for name in ARTEFACTS}
 
 
 @pytest.fixture(scope="module")

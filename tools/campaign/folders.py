@@ -570,7 +570,7 @@ class Session:
             if self.whole:
                 for _ in comparison.method_rows(store, problem):
                     pass
-                shapes = pipeline.artefact_shapes(problem)
+                shapes = pipeline.ArtefactShapes(problem)
                 for name in pipeline.UNTRAINED:
                     store.load(name, shapes[name])
             html, watched = "", RunPage(self.folder)

@@ -15,7 +15,6 @@ the same result. No phase knows files; `experiment` saves, `cli` shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -74,9 +73,9 @@ UNTRAINED: dict[str, Callable[[Problem], Any]] = {
 
 
 class ArtefactShapes(dict[str, Any]):
-    """Structure, shapes and types of artefacts by name, from the configuration alone."""
+    """Structure, shapes and types of artefacts of recipes and of all phases, by name, from the configuration alone."""
 
-    def __init__(self, problem: Problem, recipes: Mapping[str, Recipe]) -> None:
+    def __init__(self, problem: Problem, recipes: Mapping[str, Recipe] = PHASES) -> None:
         super().__init__()
         self._problem = problem
         methods = {leaf: recipe.untrained for recipe in recipes.values() for leaf in recipe.leaves if recipe.untrained}
@@ -85,9 +84,3 @@ class ArtefactShapes(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         self[name] = jax.eval_shape(lambda: self._makers[name](self._problem))
         return self[name]
-
-
-@cache
-def artefact_shapes(problem: Problem) -> ArtefactShapes:
-    """The shapes of the artefacts of all phases, by name."""
-    return ArtefactShapes(problem, PHASES)
