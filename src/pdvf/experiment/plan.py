@@ -23,7 +23,7 @@ from typing import Any
 
 import jax
 
-from pdvf.core.staged import Joined, OneStage, Part, Staged
+from pdvf.core.staged import OneStage, Staged
 from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
@@ -35,6 +35,7 @@ from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, agent_artefact, complete
 from pdvf.methods.base import AGENT, RETURNS, returns_artefact
 from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
+from pdvf.rl.ensemble import Joined, Part
 
 TABLE, REPORT = "returns", "report"
 PART = "-part-"

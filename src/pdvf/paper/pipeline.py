@@ -43,7 +43,7 @@ class Recipe(NamedTuple):
     untrained: Callable[[Problem], Any] | None = None
     """From the configuration alone what it leaves, untrained, where that is one artefact and no phase's."""
     most_parts: Callable[[Problem], int] = lambda problem: 1
-    """How many parts it can be cut into; more than one only where `make` gives an `Ensemble`."""
+    """How many parts it can be cut into; more than one only where `make` gives a `PolicyEnsemble`."""
 
 
 def _policies(problem: Problem) -> int:

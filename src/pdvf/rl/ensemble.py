@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -37,7 +37,11 @@ def summary(metrics: ppo.Metrics) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class PolicyEnsemble:
-    """P policies, each trained by PPO in an environment of its own; a stage ends with a checkpoint that is kept."""
+    """P policies, each trained by PPO in an environment of its own; a stage ends with a checkpoint that is kept.
+
+    They learn independently, so they can be cut into parts that are made anywhere. Rounding may depend on how many are
+    computed together.
+    """
 
     name: str
     options: PPOOptions
@@ -74,11 +78,6 @@ class PolicyEnsemble:
         batch = self.options.environments * self.options.rollout
         return self.rows * self.options.updates_per_checkpoint * batch + (self.before if stage == 0 else 0)
 
-    def no_metrics(self) -> ppo.Metrics:
-        """Zeros [P, updates]."""
-        shape = self.rows, self.options.updates_per_checkpoint
-        return ppo.Metrics(*(jnp.zeros(shape) for _ in ppo.Metrics._fields))
-
     def start(self) -> Policies:
         """Untrained policies."""
 
@@ -91,7 +90,7 @@ class PolicyEnsemble:
         return Policies(training, kept)
 
     def learn(self, state: Policies, stage: int, rows: slice = slice(None)) -> tuple[Policies, ppo.Metrics]:
-        """Policies learn until the next checkpoint; metrics [P, updates]."""
+        """All policies, or the state of some, learn until the next checkpoint; metrics [P, updates]."""
         given = jax.tree.map(lambda x: x[rows], self.given)
         training, metrics = self._train(jax.random.fold_in(self.shuffle, stage), (given, state.training))
         kept = jax.tree.map(lambda all_, new: all_.at[:, stage].set(new), state.kept, training.actor)
@@ -109,3 +108,68 @@ class PolicyEnsemble:
             return ppo.train(engine, self.options, context, state, shuffle, self.options.updates_per_checkpoint)
 
         return shard_over_devices(lambda shuffle, split: jax.vmap(lambda *row: one(shuffle, *row))(*split))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some policies of an ensemble; it leaves their state and metrics [stages, P, updates] under its name."""
+
+    name: str
+    ensemble: PolicyEnsemble
+    first: int
+    end: int
+
+    @property
+    def stages(self) -> int:
+        """Those of the whole."""
+        return self.ensemble.stages
+
+    def start(self) -> tuple[Policies, ppo.Metrics]:
+        """The state of these policies and no metrics."""
+        shape = self.stages, self.end - self.first, self.ensemble.options.updates_per_checkpoint
+        rows = jax.tree.map(lambda x: x[self.first : self.end], self.ensemble.start())
+        return rows, ppo.Metrics(*(jnp.zeros(shape) for _ in ppo.Metrics._fields))
+
+    def advance(self, state: tuple[Policies, ppo.Metrics], stage: int) -> tuple[tuple[Policies, Any], dict[str, float]]:
+        """A stage of these policies."""
+        rows, kept = state
+        rows, metrics = self.ensemble.learn(rows, stage, slice(self.first, self.end))
+        kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), kept, metrics)
+        return (rows, kept), {"steps": self.ensemble.steps(stage) * (self.end - self.first) / self.ensemble.rows}
+
+    def finish(self, state: tuple[Policies, ppo.Metrics]) -> dict[str, Any]:
+        """What `Joined` takes."""
+        return {self.name: state}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """An ensemble whose parts are made: it leaves what the whole would, with the same metrics but for the steps."""
+
+    ensemble: PolicyEnsemble
+    parts: Sequence[tuple[Policies, ppo.Metrics]]
+
+    @property
+    def name(self) -> str:
+        """That of the whole."""
+        return self.ensemble.name
+
+    @property
+    def stages(self) -> int:
+        """Those of the whole."""
+        return self.ensemble.stages
+
+    def start(self) -> Any:
+        """Nothing is carried over."""
+        return ()
+
+    def advance(self, state: Any, stage: int) -> tuple[Any, Mapping[str, Any]]:
+        """The metrics of a stage; its environment steps are counted where they were made."""
+        metrics = jax.tree.map(
+            lambda *x: jnp.concatenate([part[stage] for part in x]), *(kept for _, kept in self.parts)
+        )
+        return state, self.ensemble.summary(metrics)
+
+    def finish(self, state: Any) -> Mapping[str, Any]:
+        """What the whole leaves."""
+        return self.ensemble.finish(jax.tree.map(lambda *x: jnp.concatenate(x), *(rows for rows, _ in self.parts)))
