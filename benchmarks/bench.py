@@ -119,10 +119,10 @@ def random_adapter():
     import numpy as np
 
     from pdvf.config.presets import preset
-    from pdvf.paper.pipeline import ArtefactShapes, Problem
+    from pdvf.paper.pipeline import Problem, artefact_shapes
 
     problem = Problem(replace(preset("spaceship", "quick"), model_seeds=1))
-    shapes = ArtefactShapes(problem)["adapter"]
+    shapes = artefact_shapes(problem)["adapter"]
     rng = np.random.default_rng(0)
 
     def draw(shape):  # positive where something may be divided by it

@@ -28,7 +28,7 @@ from pdvf.engines.rollout import acting, play
 from pdvf.experiment.store import RunStore
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import between
-from pdvf.paper.pipeline import ArtefactShapes, Problem
+from pdvf.paper.pipeline import Problem, artefact_shapes
 
 CANDIDATES = 1500
 WIDTHS = (0.3, 0.5, 0.8, 1.2)
@@ -85,7 +85,7 @@ def main() -> None:
     store = RunStore.open(Path(sys.argv[1]))
     problem = Problem(from_dict(store.config))
     contexts = jnp.asarray(problem.contexts)
-    adapters = store.load("adapter", ArtefactShapes(problem)["adapter"])
+    adapters = store.load("adapter", artefact_shapes(problem)["adapter"])
     tests = len(problem.engine.family.test(problem.config.seed).numbers)
 
     @partial(jax.jit, static_argnames="noise")

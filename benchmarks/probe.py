@@ -22,7 +22,7 @@ from pdvf.core.devices import use_all_cores
 from pdvf.experiment.provenance import describe_environment
 from pdvf.experiment.store import RunStore
 from pdvf.paper.adapter import adapt_episodes
-from pdvf.paper.pipeline import ArtefactShapes, Problem
+from pdvf.paper.pipeline import Problem, artefact_shapes
 from pdvf.paper.probe import SOON, lost_beginnings, probe_policy
 
 EPISODES = 8
@@ -32,7 +32,7 @@ def main(run: str, out: str) -> None:
     use_all_cores()
     store = RunStore.open(Path(run))
     problem = Problem(from_dict(store.config))
-    shapes = ArtefactShapes(problem)
+    shapes = artefact_shapes(problem)
     policies, adapters = (store.load(name, shapes[name]) for name in ("policies", "adapter"))
     family, models = problem.engine.family, adapters.train_z_d.shape[0]
     contexts = jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)

@@ -28,7 +28,7 @@ from pdvf.experiment.provenance import describe_environment
 from pdvf.experiment.store import RunStore
 from pdvf.paper import aggregate
 from pdvf.paper.adapter import Adapter
-from pdvf.paper.pipeline import PROBE_NOISE, ArtefactShapes, Problem
+from pdvf.paper.pipeline import PROBE_NOISE, Problem, artefact_shapes
 from pdvf.paper.prober import Scores
 
 KNOWN, BETWEEN, UNIFORM = 210, 120, 30
@@ -86,7 +86,7 @@ def main(run: str, file: str, model: int = 0, gap: int = 0) -> None:
     use_all_cores()
     store = RunStore.open(Path(run))
     problem = Problem(from_dict(store.config))
-    adapters = store.load("adapter", ArtefactShapes(problem)["adapter"])
+    adapters = store.load("adapter", artefact_shapes(problem)["adapter"])
     adapter = jax.tree.map(lambda x: x[model], adapters)
     options = replace(problem.config.value, members=8)
     scores = score(problem, adapter, options, jax.random.key(0))

@@ -32,7 +32,7 @@ from pdvf.experiment.store import RunStore
 from pdvf.families import builtin, gym_ids, make_family
 from pdvf.methods import AtOnce, Method, play_agent, registered
 from pdvf.methods.ppo_all import Unconditioned
-from pdvf.paper.pipeline import ArtefactShapes, Problem
+from pdvf.paper.pipeline import Problem, artefact_shapes
 from pdvf.reports.style import look
 from tiny import TINY, make_actors, random_run, relaxed
 from toy import Force
@@ -93,7 +93,7 @@ def test_a_method_and_a_rule_for_choosing(more_methods, tmp_path, monkeypatch):
         played = {method.name: store.load_arrays(f"returns-{method.name}")["honest"] for method in chosen}
         assert played["first"].shape == (1, 4, 2)
         assert played["known"].shape == (2, 4, 2)
-        adapter = jax.tree.map(lambda x: x[1], store.load("adapter", ArtefactShapes(problem)["adapter"]))
+        adapter = jax.tree.map(lambda x: x[1], store.load("adapter", artefact_shapes(problem)["adapter"]))
         s0, z_d = jnp.array([2.5, 0.2]), adapter.train_z_d[0]
         z_pi, value = sys.modules["pdvf.methods.known"].best_known(adapter, s0, z_d)
         values = [float(adapter.predict(s0, known, z_d)) for known in adapter.train_z_pi]

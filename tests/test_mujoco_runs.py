@@ -28,7 +28,7 @@ from pdvf.experiment.plan import plan
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.stages import _finite
 from pdvf.families.registry import family_names
-from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from pdvf.reports import write_report
 from tiny import TINY, random_run, relaxed
 
@@ -129,7 +129,7 @@ def test_all_phases(family, made_up, tmp_path):
     with relaxed():
         store = random_run(tmp_path / "run", config, made_up)
         EXECUTORS["serial"](plan(store, problem, phases=(*PHASES, "returns")), ignore)
-        trajectories = store.load("trajectories", ArtefactShapes(problem)["trajectories"])
+        trajectories = store.load("trajectories", artefact_shapes(problem)["trajectories"])
         evaluation = store.load_arrays("evaluation")
         page = write_report(store).read_text()
     assert f"PD-VF on {family.capitalize()}" in page

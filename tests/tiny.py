@@ -33,7 +33,7 @@ from pdvf.experiment.store import RunStore
 from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.methods import METHODS, agent_artefact
 from pdvf.paper.dynamics import DynamicsAutoencoder
-from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem
+from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, artefact_shapes
 from pdvf.paper.policy import PolicyDecoder
 from pdvf.paper.prober import Body
 from pdvf.rl.networks import Actor, make_actor_critic
@@ -108,9 +108,8 @@ def random_run(
         numbers = 0.4 * rng.normal(size=like.shape) + 0.2
         return jnp.asarray(numbers > 0 if like.dtype == bool else numbers, like.dtype)
 
-    shapes = ArtefactShapes(problem)
     for name in (leaf for phase in phases for leaf in PHASES[phase].leaves):
-        store.save(name, jax.tree.map(draw, shapes[name]), info={"history": [], "seconds": 0.0})
+        store.save(name, jax.tree.map(draw, artefact_shapes(problem)[name]), info={"history": [], "seconds": 0.0})
     return store
 
 

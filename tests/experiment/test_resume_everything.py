@@ -15,11 +15,10 @@ from pdvf.experiment.plan import Task, find_task, plan, recipes_for
 from pdvf.experiment.progress import ignore
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, agent_artefact
-from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem
+from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, artefact_shapes
 from tiny import TINY, random_run, relaxed
 
 PROBLEM = Problem(TINY)
-SHAPES = ArtefactShapes(PROBLEM)
 
 
 class Killed(BaseException):
@@ -79,7 +78,7 @@ def removed(store: RunStore, names: tuple[str, ...]) -> dict[str, Any]:
 def test_phase(name, store, monkeypatch):
     leaves, task = PHASES[name].leaves, find_task(store, PROBLEM, name)
     again = compiled_once(task)
-    random = {leaf: store.load(leaf, SHAPES[leaf]) for leaf in leaves}
+    random = {leaf: store.load(leaf, artefact_shapes(PROBLEM)[leaf]) for leaf in leaves}
     for leaf in leaves:
         store.remove(leaf)
     in_two_goes(task, again, monkeypatch)
@@ -96,7 +95,7 @@ SEVERAL_STAGES = ("rl2", "maml", "ppo-dyn", "ppo-all", "kmeans", "no-agg-policy"
 def test_no_other_method_can_be_stopped_in_between(store):
     others = [method for name, method in METHODS.items() if name not in SEVERAL_STAGES]
     for method in others:
-        inputs = {needed: store.load(needed, SHAPES[needed]) for needed in method.needs}
+        inputs = {needed: store.load(needed, artefact_shapes(PROBLEM)[needed]) for needed in method.needs}
         training = method.train(PROBLEM, inputs, method_key(PROBLEM, method))
         assert training.stages == 1
         made, _ = training.advance(training.start(), 0)

@@ -21,10 +21,10 @@ from pdvf.families import Split
 from pdvf.families.builtin.spaceship import Spaceship
 from pdvf.paper.adapter import Adapter, adapt_episodes
 from pdvf.paper.aggregate import ReturnScale, make_members
-from pdvf.paper.pipeline import PHASES, UNTRAINED, ArtefactShapes, Problem
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from tiny import TINY, make_body, relaxed, same_scale
 
-ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves if name in UNTRAINED]
+ARTEFACTS = [name for spec in PHASES.values() for name, untrained in spec.untrained.items() if untrained]
 LEARNING = ("train", "collect", "embed", "fit")  # the phases that learn from training environments alone
 LEARNED = ("policies", "trajectories", "dynamics", "policy", "adapter")
 
@@ -32,8 +32,7 @@ LEARNED = ("policies", "trajectories", "dynamics", "policy", "adapter")
 @pytest.fixture(scope="module")
 def shapes() -> dict[str, Any]:
     with relaxed():
-        known = ArtefactShapes(Problem(TINY))
-        return {name: known[name] for name in ARTEFACTS}
+        return {name: artefact_shapes(Problem(TINY))[name] for name in ARTEFACTS}
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ class CheckEngine:
         else:
             store = RunStore.open(self.run, family=self.family)
             problem = pipeline.Problem(from_dict(store.config))
-            policies = store.load("policies", pipeline.ArtefactShapes(problem)["policies"])
+            policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
             actors = pipeline.finished_policies(policies)
         family = make_family(problem.config.family, problem.config.environment)
         result = engine_parity.check_engine(family, self.engine, actors, self.seed, STEPS, EPISODES)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ class Diagnose(OfRun):
 
         run = open_run(self.run, self.family)
         store, problem, adapter = run.store, run.problem, run.model(self.model)
-        policies = store.load("policies", pipeline.ArtefactShapes(problem)["policies"])
+        policies = store.load("policies", pipeline.artefact_shapes(problem)["policies"])
         print(f"{self.run}, model {self.model}: plays {effort(problem, policies)}", flush=True)
         measured = measure(problem, policies, adapter, jax.random.key(problem.config.seed))
         family = problem.engine.family

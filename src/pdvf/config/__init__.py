@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -87,7 +87,7 @@ class Config:
             kept,
             f"0 or from probe_steps + 1 = {probe + 1} to horizon = {self.environment.horizon}",
         )
-        for name, value in flatten(dataclasses.asdict(self)).items():
+        for name, value in flatten(dataclasses.asdict(self)):
             for x in value if isinstance(value, tuple) else (value,):
                 fits = not isinstance(x, int | float) or abs(x) < 2**63
                 _require(fits, name, x, "a finite number of at most 64 bits")  # JSON knows no others
@@ -106,12 +106,13 @@ def to_dict(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of nested objects by dotted name, such as `ppo.learning_rate`."""
-    flat: dict[str, Any] = {}
+def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested objects with their dotted names, such as `ppo.learning_rate`."""
     for name, value in data.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def from_dict(data: Mapping[str, Any]) -> Config:
@@ -119,7 +120,7 @@ def from_dict(data: Mapping[str, Any]) -> Config:
     family = data.get("family")
     _require(isinstance(family, str), "family", family, "the name of a family")
     usual = Config(str(family), environment_options(str(family)))
-    given, known = flatten(data), flatten(dataclasses.asdict(usual))
+    given, known = dict(flatten(data)), dict(flatten(dataclasses.asdict(usual)))
     unknown, missing = (", ".join(sorted(names)) for names in (given.keys() - known, known.keys() - given))
     _require(not unknown, "option of configuration", unknown, "only options this version knows")
     _require(not missing, "configuration without option", missing, "every option this version knows")
@@ -136,7 +137,7 @@ def from_dict(data: Mapping[str, Any]) -> Config:
 
 def with_options(base: Config, options: Mapping[str, Any]) -> Config:
     """A configuration with some options changed, by dotted names such as `ppo.learning_rate`."""
-    usual = flatten(to_dict(base))
+    usual = dict(flatten(to_dict(base)))
     for name in options:
         if name not in usual:
             raise ConfigError(f"unknown option {name!r}: expected one of those in a run's config.json")

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from pdvf.config import flatten as flatten
 from pdvf.experiment.errors import RunError
 
 DEPTH = 32
@@ -133,6 +132,14 @@ def to_csv(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested objects by dotted name, such as `ppo.learning_rate`."""
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:

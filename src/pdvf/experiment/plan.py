@@ -197,13 +197,13 @@ def _cut(name: str, recipe: Recipe, count: int) -> dict[str, Recipe]:
             with jax.disable_jit():  # options of a compiler have no place in a trace
                 return make(problem).start()
 
-        return Recipe(make, recipe.needs, (names[i],), untrained)
+        return Recipe(make, recipe.needs, {names[i]: untrained})
 
     def join(problem: Problem, *inputs: Any) -> Joined:
         own = len(recipe.needs)
         return Joined(recipe.make(problem, *inputs[:own]), inputs[own:])
 
-    whole = Recipe(join, (*recipe.needs, *names), recipe.leaves, recipe.untrained)
+    whole = Recipe(join, (*recipe.needs, *names), recipe.untrained)
     return {names[i]: part(i) for i in range(count)} | {name: whole}
 
 
@@ -232,13 +232,11 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
         seeds = (lambda problem: problem.config.policy_seeds) if method.ensemble else (lambda problem: 1)
-        recipes.setdefault(
-            method.name, Recipe(train, needs, (agent_artefact(method.name),), method.skeleton, most_parts=seeds)
-        )
+        recipes.setdefault(method.name, Recipe(train, needs, {agent_artefact(method.name): method.skeleton}, seeds))
 
     def add_episodes(method: Method, artefact: str, play: Callable[[Problem, Method, Any], Staged[Any]]) -> None:
         needs = (agent_artefact(method.name),)
-        recipes[artefact] = Recipe(lambda problem, agents: play(problem, method, agents), needs, (artefact,))
+        recipes[artefact] = Recipe(lambda problem, agents: play(problem, method, agents), needs, {artefact: None})
 
     for method in methods:
         add(method)

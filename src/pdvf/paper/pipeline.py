@@ -15,6 +15,7 @@ the same result. No phase knows files; `experiment` saves, `cli` shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -39,11 +40,16 @@ class Recipe(NamedTuple):
 
     make: Callable[..., Any]
     needs: tuple[str, ...]
-    leaves: tuple[str, ...]
-    untrained: Callable[[Problem], Any] | None = None
-    """From the configuration alone what it leaves, untrained, where that is one artefact and no phase's."""
+    untrained: Mapping[str, Callable[[Problem], Any] | None]
+    """What it leaves by name, and from the configuration alone the same untrained; None for what is only read array by
+    array."""
     most_parts: Callable[[Problem], int] = lambda problem: 1
     """How many parts it can be cut into; more than one only where `make` gives a `PolicyEnsemble`."""
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Names of the artefacts that it leaves."""
+        return tuple(self.untrained)
 
 
 def _policies(problem: Problem) -> int:
@@ -51,36 +57,33 @@ def _policies(problem: Problem) -> int:
 
 
 PHASES: dict[str, Recipe] = {
-    "train": Recipe(reinforcement_learning, (), ("policies",), most_parts=_policies),
-    "collect": Recipe(collection, ("policies",), ("trajectories",)),
-    "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
-    "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
-    "bound": Recipe(upper_bound, (), ("upper_bound",)),
-    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), ("evaluation",)),
+    "train": Recipe(reinforcement_learning, (), {"policies": untrained.policies}, _policies),
+    "collect": Recipe(collection, ("policies",), {"trajectories": untrained.trajectories}),
+    "embed": Recipe(SelfSupervised, ("trajectories",), {"dynamics": untrained.dynamics, "policy": untrained.policy}),
+    "fit": Recipe(
+        Supervised,
+        ("policies", "trajectories", "dynamics", "policy"),
+        {"adapter": untrained.adapter, "initial_adapter": untrained.initial_adapter},
+    ),
+    "bound": Recipe(upper_bound, (), {"upper_bound": untrained.upper_bound}),
+    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), {"evaluation": None}),
 }
-
-
-UNTRAINED: dict[str, Callable[[Problem], Any]] = {
-    "policies": untrained.policies,
-    "upper_bound": untrained.upper_bound,
-    "trajectories": untrained.trajectories,
-    "dynamics": untrained.dynamics,
-    "policy": untrained.policy,
-    "adapter": untrained.adapter,
-    "initial_adapter": untrained.initial_adapter,
-}
-"""Artefacts of phases; what is not among them is only read array by array."""
 
 
 class ArtefactShapes(dict[str, Any]):
-    """Structure, shapes and types of artefacts of recipes and of all phases, by name, from the configuration alone."""
+    """Structure, shapes and types of artefacts by name, from the configuration alone."""
 
-    def __init__(self, problem: Problem, recipes: Mapping[str, Recipe] = PHASES) -> None:
+    def __init__(self, problem: Problem, recipes: Mapping[str, Recipe]) -> None:
         super().__init__()
         self._problem = problem
-        methods = {leaf: recipe.untrained for recipe in recipes.values() for leaf in recipe.leaves if recipe.untrained}
-        self._makers = UNTRAINED | methods
+        self._makers = {name: make for recipe in recipes.values() for name, make in recipe.untrained.items() if make}
 
     def __missing__(self, name: str) -> Any:
         self[name] = jax.eval_shape(lambda: self._makers[name](self._problem))
         return self[name]
+
+
+@cache
+def artefact_shapes(problem: Problem) -> ArtefactShapes:
+    """The shapes of the artefacts of all phases, by name."""
+    return ArtefactShapes(problem, PHASES)
