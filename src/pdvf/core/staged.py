@@ -26,7 +26,7 @@ class Staged(Protocol[State]):
         """The state before the first stage, also what a saved state is read into."""
         ...
 
-    def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
+    def advance(self, state: State, stage: int, /) -> tuple[State, Mapping[str, Any]]:
         """The state after stage `stage` (0, 1, ...) and that stage's metrics, numbers or arrays.
 
         A metric `steps`, the environment steps of the stage, is shown as a rate and counts for what a method costs;

@@ -95,8 +95,8 @@ def task_ppo(
         own_weights, own_features = given
         return wrap(MultiTask(problem.engine, contexts, own_features)), own_weights
 
-    def finish(state: Policies) -> dict[str, Any]:
-        return {agent_artefact(name): assemble(state.training.actor)}
+    def finish(policies: Policies) -> dict[str, Any]:
+        return {agent_artefact(name): assemble(policies.state.actor)}
 
     keys, shuffle = jax.random.split(jax.random.fold_in(key, 0), len(weights)), jax.random.fold_in(key, 1)
     given = weights, features

@@ -46,8 +46,8 @@ def _ensemble(
     options, seeds = problem.config.ppo, problem.config.policy_seeds
     keys = jax.random.split(problem.key(Stream.POLICIES), (before + len(contexts)) * seeds)[before * seeds :]
 
-    def finish(state: Policies) -> dict[str, Actor]:
-        return artefacts(jax.tree.map(lambda x: x.reshape(-1, seeds, *x.shape[1:]), state.kept))
+    def finish(policies: Policies) -> dict[str, Actor]:
+        return artefacts(jax.tree.map(lambda x: x.reshape(-1, seeds, *x.shape[1:]), policies.kept))
 
     def metrics(found: ppo.Metrics) -> dict[str, Array]:
         returns = found.episode_return.reshape(-1, seeds, found.std.shape[-1])

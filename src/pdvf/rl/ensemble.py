@@ -21,7 +21,7 @@ from pdvf.rl.networks import make_actor_critic
 class Policies(NamedTuple):
     """Policies in training [P, ...] and the checkpoints kept of them [P, K, ...]."""
 
-    training: ppo.TrainState
+    state: ppo.TrainState
     kept: Any
 
 
@@ -85,21 +85,21 @@ class PolicyEnsemble:
             engine, context = self.environment(given)
             return ppo.initialise(engine, self.options, context, key, self.make_networks)
 
-        training = self.compile(jax.vmap(one))(self.given, self.keys)
-        kept = jax.tree.map(lambda x: jnp.zeros((x.shape[0], self.stages, *x.shape[1:]), x.dtype), training.actor)
-        return Policies(training, kept)
+        state = self.compile(jax.vmap(one))(self.given, self.keys)
+        kept = jax.tree.map(lambda x: jnp.zeros((x.shape[0], self.stages, *x.shape[1:]), x.dtype), state.actor)
+        return Policies(state, kept)
 
-    def learn(self, state: Policies, stage: int, rows: slice = slice(None)) -> tuple[Policies, ppo.Metrics]:
+    def learn(self, policies: Policies, stage: int, rows: slice = slice(None)) -> tuple[Policies, ppo.Metrics]:
         """All policies, or the state of some, learn until the next checkpoint; metrics [P, updates]."""
         given = jax.tree.map(lambda x: x[rows], self.given)
-        training, metrics = self._train(jax.random.fold_in(self.shuffle, stage), (given, state.training))
-        kept = jax.tree.map(lambda all_, new: all_.at[:, stage].set(new), state.kept, training.actor)
-        return Policies(training, kept), metrics
+        state, metrics = self._train(jax.random.fold_in(self.shuffle, stage), (given, policies.state))
+        kept = jax.tree.map(lambda all_, new: all_.at[:, stage].set(new), policies.kept, state.actor)
+        return Policies(state, kept), metrics
 
-    def advance(self, state: Policies, stage: int) -> tuple[Policies, dict[str, Any]]:
+    def advance(self, policies: Policies, stage: int) -> tuple[Policies, dict[str, Any]]:
         """The same with metrics of all together."""
-        state, metrics = self.learn(state, stage)
-        return state, {**self.summary(metrics), "steps": float(self.steps(stage))}
+        policies, metrics = self.learn(policies, stage)
+        return policies, {**self.summary(metrics), "steps": float(self.steps(stage))}
 
     @cached_property
     def _train(self):
