@@ -38,7 +38,7 @@ class NearestPolicy(eqx.Module):
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
         """Finds the nearest."""
-        return nearest(self.body.infer(transitions), self.centres).astype(memory.dtype)
+        return nearest(self.body.dynamics.encode(transitions), self.centres).astype(memory.dtype)
 
 
 def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> Training:

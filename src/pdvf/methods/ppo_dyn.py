@@ -47,7 +47,7 @@ class DynamicsConditioned(eqx.Module):
 
     def adapt(self, memory: Probing, transitions: Transitions) -> Probing:
         """Infers z_d."""
-        return Probing(self.body.infer(transitions), jnp.ones_like(memory.known))
+        return Probing(self.body.dynamics.encode(transitions), jnp.ones_like(memory.known))
 
 
 def bodies(problem: Problem, inputs: Inputs) -> Body:
