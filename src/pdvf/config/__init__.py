@@ -109,7 +109,7 @@ def to_dict(config: Config) -> dict[str, Any]:
 def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The values of nested objects with their dotted names, such as `ppo.learning_rate`."""
     for name, value in data.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
@@ -121,6 +121,9 @@ def from_dict(data: Mapping[str, Any]) -> Config:
     _require(isinstance(family, str), "family", family, "the name of a family")
     usual = Config(str(family), environment_options(str(family)))
     given, known = dict(flatten(data)), dict(flatten(dataclasses.asdict(usual)))
+    for name, default in vars(usual).items():
+        odd = name in given and dataclasses.is_dataclass(default)
+        _require(not odd, name, given.get(name), "an object with its options")
     unknown, missing = (", ".join(sorted(names)) for names in (given.keys() - known, known.keys() - given))
     _require(not unknown, "option of configuration", unknown, "only options this version knows")
     _require(not missing, "configuration without option", missing, "every option this version knows")
