@@ -138,11 +138,14 @@ def adaptation_latency(repeats: int = 300) -> float:
     import jax
     import numpy as np
 
+    from pdvf.engines.rollout import Transitions
+
     adapter, _ = random_adapter()
 
     @jax.jit
     def adapt(adapter, s0, action, s1):
-        z_d = adapter.body.dynamics.encode(s0[None], action[None], s1[None], jax.numpy.ones(1, bool))
+        step = Transitions(s0[None], action[None], jax.numpy.zeros(1), s1[None], jax.numpy.ones(1, bool))
+        z_d = adapter.body.dynamics.encode(step)
         z_pi, _ = adapter.choose(s0, z_d)
         return adapter.body.decoder(s1, z_pi)
 

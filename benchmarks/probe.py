@@ -21,7 +21,7 @@ from pdvf.config import from_dict
 from pdvf.core.devices import use_all_cores
 from pdvf.experiment.provenance import describe_environment
 from pdvf.experiment.store import RunStore
-from pdvf.paper.adapter import adapt_episodes, closed_form
+from pdvf.paper.adapter import adapt_episodes
 from pdvf.paper.pipeline import Problem, artefact_shapes
 from pdvf.paper.probe import SOON, lost_beginnings, probe_policy
 
@@ -36,7 +36,7 @@ def main(run: str, out: str) -> None:
     policies, adapters = (store.load(name, shapes[name]) for name in ("policies", "adapter"))
     family, models = problem.engine.family, adapters.train_z_d.shape[0]
     contexts = jnp.repeat(jnp.asarray(problem.contexts), EPISODES, axis=0)
-    play = jax.jit(jax.vmap(lambda a, key: adapt_episodes(problem.engine, a, contexts, closed_form, key, key)))
+    play = jax.jit(jax.vmap(lambda a, key: adapt_episodes(problem.engine, a, contexts, key, key)))
     found = {}
     own = jax.tree.map(lambda x: x[0], adapters.body.probe)
     for name, probe in (("own", own), ("safe", probe_policy(problem, policies))):

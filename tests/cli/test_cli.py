@@ -272,8 +272,14 @@ def rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         (lambda text: "{}", "family is None, expected the name of a family"),
         (rewrite(lambda data: data.update(family="ant")), "names the family 'ant', expected one of ant-legs"),
         (rewrite(lambda data: data.update(colour=1)), "option of configuration is 'colour', expected only options"),
-        (rewrite(lambda data: data["ppo"].update(gama=1)), "option of ppo is 'gama', expected only options"),
-        (rewrite(lambda data: data["ppo"].pop("clip")), "ppo without option is 'clip', expected every option"),
+        (
+            rewrite(lambda data: data["ppo"].update(gama=1)),
+            "option of configuration is 'ppo.gama', expected only options",
+        ),
+        (
+            rewrite(lambda data: data["ppo"].pop("clip")),
+            "configuration without option is 'ppo.clip', expected every option",
+        ),
         (rewrite(lambda data: data["ppo"].update(discount=3)), "ppo.discount is 3, expected above 0 and at most 1"),
         # A value of another type is a mistake like any other:
         (rewrite(lambda data: data.update(seed="zero")), "seed is 'zero', expected"),

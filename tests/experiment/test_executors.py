@@ -158,7 +158,7 @@ def test_tasks_see_synthesised_environments(completing):
         (made,) = training.finish(state._replace(share=state.share + 0.1)).values()
         store.save("completion", made)
         train = find_task(store, problem, "train").make()
-        assert train.contexts.shape == (3 + 2, 1 + 2)  # pyright: ignore
+        assert train.given.shape == (3 + 2, 1 + 2)  # pyright: ignore
         assert problem_of(store, problem).engine.family.train(0).numbers == (1, 2, 3, 5, 6)
     assert problem.contexts.shape == (3, 1)
 

@@ -20,8 +20,9 @@ from pdvf.experiment.plan import recipes_for
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Training
 from pdvf.methods.adaptive import AdaptiveTraining
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
+from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import ArtefactShapes, Problem
+from pdvf.rl.ensemble import PolicyEnsemble
 from tiny import TINY, relaxed
 from toy import OPTIONS, CountingProblem, ToyProblem
 
@@ -40,7 +41,7 @@ def problem_of(config: Config) -> Problem:
 
 def spent(training: Training, seeds: int) -> int:
     """Environment steps of a whole training."""
-    assert isinstance(training, TaskPPO | AdaptiveTraining)
+    assert isinstance(training, PolicyEnsemble | AdaptiveTraining)
     options = training.options
     more = training.stages * training.gathered if isinstance(training, AdaptiveTraining) else 0
     updates = options.checkpoints * options.updates_per_checkpoint
@@ -59,7 +60,7 @@ def test_equal_budgets_are_used_up_and_not_exceeded(name):
 @pytest.mark.parametrize("name", FREE)
 def test_the_papers_budget_is_the_same_for_every_policy(name):
     training = METHODS[name].train(ToyProblem(), {}, jax.random.key(0))
-    assert isinstance(training, TaskPPO | AdaptiveTraining)
+    assert isinstance(training, PolicyEnsemble | AdaptiveTraining)
     assert 0.9 * OPTIONS.ppo.steps < training.options.steps <= OPTIONS.ppo.steps
 
 

@@ -19,12 +19,12 @@ from pdvf.experiment.stages import run_phase
 from pdvf.experiment.store import RunStore
 from pdvf.families import Split
 from pdvf.families.builtin.spaceship import Spaceship
-from pdvf.paper.adapter import Adapter, adapt_episodes, closed_form
+from pdvf.paper.adapter import Adapter, adapt_episodes
 from pdvf.paper.aggregate import ReturnScale, make_members
-from pdvf.paper.pipeline import PHASES, UNTRAINED, Problem, artefact_shapes
+from pdvf.paper.pipeline import PHASES, Problem, artefact_shapes
 from tiny import TINY, make_body, relaxed, same_scale
 
-ARTEFACTS = [name for spec in PHASES.values() for name in spec.leaves if name in UNTRAINED]
+ARTEFACTS = [name for spec in PHASES.values() for name, untrained in spec.untrained.items() if untrained]
 LEARNING = ("train", "collect", "embed", "fit")  # the phases that learn from training environments alone
 LEARNED = ("policies", "trajectories", "dynamics", "policy", "adapter")
 
@@ -182,7 +182,7 @@ def test_adapted_episodes_are_those_of_the_gymnasium_environment(tiny_run, shape
     problem = Problem(TINY)
     adapter = jax.tree.map(lambda x: x[1], load(tiny_run, shapes, "adapter"))
     keys = jax.random.split(jax.random.key(0))
-    play = jax.jit(lambda a: adapt_episodes(problem.engine, a, problem.everywhere, closed_form, keys[0], keys[1]))
+    play = jax.jit(lambda a: adapt_episodes(problem.engine, a, problem.everywhere, keys[0], keys[1]))
     adapted = play(adapter)
     returns = []
     for e in range(4):
@@ -234,7 +234,7 @@ def test_probing_steps_count_in_the_return(point, checks_off):
     scale = ReturnScale(jnp.array(-6.5), jnp.array(6.5), jnp.array(1.0))
     adapter = Adapter(body, members, scale, jnp.zeros((2, 3)), jnp.zeros((2, 3)))
     contexts = jnp.array([[-1.0], [0.5], [1.0]])
-    play = jax.jit(lambda a: adapt_episodes(NativeEngine(point), a, contexts, closed_form, keys[2], keys[3]))
+    play = jax.jit(lambda a: adapt_episodes(NativeEngine(point), a, contexts, keys[2], keys[3]))
     adapted = play(adapter)
     rewards = np.asarray(contexts)[:, 0] * np.asarray(adapted.steps.next_observation)[..., 0]  # [T, n]
     assert rewards.shape == (8, 3)

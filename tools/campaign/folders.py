@@ -571,8 +571,9 @@ class Session:
                 for _ in comparison.method_rows(store, problem):
                     pass
                 shapes = pipeline.artefact_shapes(problem)
-                for name in pipeline.UNTRAINED:
-                    store.load(name, shapes[name])
+                for phase in pipeline.PHASES.values():
+                    for name in (leaf for leaf, untrained in phase.untrained.items() if untrained):
+                        store.load(name, shapes[name])
             html, watched = "", RunPage(self.folder)
             with contextlib.suppress(RunError):  # it may be the rest of the folder that is refused
                 tables.terminal(read_returns(store), environment_steps(store))

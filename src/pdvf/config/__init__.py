@@ -87,8 +87,10 @@ class Config:
             kept,
             f"0 or from probe_steps + 1 = {probe + 1} to horizon = {self.environment.horizon}",
         )
-        for name, value in _numbers(dataclasses.asdict(self)):
-            _require(abs(value) < 2**63, name, value, "a finite number of at most 64 bits")  # JSON knows no others
+        for name, value in flatten(dataclasses.asdict(self)):
+            for x in value if isinstance(value, tuple) else (value,):
+                fits = not isinstance(x, int | float) or abs(x) < 2**63
+                _require(fits, name, x, "a finite number of at most 64 bits")  # JSON knows no others
 
 
 def environment_options(family: str) -> Any:
@@ -104,70 +106,57 @@ def to_dict(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def from_dict(data: dict[str, Any]) -> Config:
+def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested objects with their dotted names, such as `ppo.learning_rate`."""
+    for name, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def from_dict(data: Mapping[str, Any]) -> Config:
     """The configuration that `to_dict` wrote; unknown or missing options fail."""
     family = data.get("family")
     _require(isinstance(family, str), "family", family, "the name of a family")
-    usual = vars(Config(str(family), environment_options(str(family))))
-    _same_names("configuration", data, usual)
-    values = dict(data)
-    for name, default in usual.items():
-        if not dataclasses.is_dataclass(default):
-            _same_type(name, data[name], default)
-            continue
-        _require(isinstance(data[name], dict), name, data[name], "an object with its options")
-        _same_names(name, data[name], vars(default))
-        for option, value in data[name].items():
-            _same_type(f"{name}.{option}", value, getattr(default, option))
-        values[name] = type(default)(**{k: _tuples(v) for k, v in data[name].items()})
-    return Config(**values)
+    usual = Config(str(family), environment_options(str(family)))
+    given, known = dict(flatten(data)), dict(flatten(dataclasses.asdict(usual)))
+    for name, default in vars(usual).items():
+        odd = name in given and dataclasses.is_dataclass(default)
+        _require(not odd, name, given.get(name), "an object with its options")
+    unknown, missing = (", ".join(sorted(names)) for names in (given.keys() - known, known.keys() - given))
+    _require(not unknown, "option of configuration", unknown, "only options this version knows")
+    _require(not missing, "configuration without option", missing, "every option this version knows")
+    for name, default in known.items():
+        _same_type(name, given[name], default)
+
+    def value(name: str, default: Any) -> Any:
+        if dataclasses.is_dataclass(default):
+            return type(default)(**{option: value(f"{name}.{option}", own) for option, own in vars(default).items()})
+        return _tuples(given[name])
+
+    return Config(**{name: value(name, default) for name, default in vars(usual).items()})
 
 
 def with_options(base: Config, options: Mapping[str, Any]) -> Config:
     """A configuration with some options changed, by dotted names such as `ppo.learning_rate`."""
-    data = to_dict(base)
-    for name, value in options.items():
-        *groups, last = name.split(".")
-        place = data
-        for group in groups:
-            place = place.get(group) if isinstance(place, dict) else None
-        if not isinstance(place, dict) or last not in place or isinstance(place[last], dict):
+    usual = dict(flatten(to_dict(base)))
+    for name in options:
+        if name not in usual:
             raise ConfigError(f"unknown option {name!r}: expected one of those in a run's config.json")
-        place[last] = value
-    return from_dict(data)
-
-
-def _numbers(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Numbers by dotted name."""
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            yield from _numbers(value, f"{prefix}{name}.")
-        else:
-            several = value if isinstance(value, tuple | list) else (value,)
-            yield from ((prefix + name, x) for x in several if isinstance(x, int | float))
-
-
-def _same_names(where: str, given: Any, expected: Any) -> None:
-    unknown, missing = sorted(set(given) - set(expected)), sorted(set(expected) - set(given))
-    _require(not unknown, f"option of {where}", ", ".join(unknown), "only options this version knows")
-    _require(not missing, f"{where} without option", ", ".join(missing), "every option this version knows")
+    return from_dict({**usual, **options})
 
 
 def _same_type(name: str, given: Any, default: Any) -> None:
     """Raises unless a value from JSON is of the kind of an option's default."""
     if isinstance(default, tuple):
-        fits = isinstance(given, list) and len(given) == len(default)
-        _require(fits, name, given, f"a list of {len(default)}")
+        _require(isinstance(given, list) and len(given) == len(default), name, given, f"a list of {len(default)}")
         for value, part in zip(given, default, strict=True):
             _same_type(name, value, part)
         return
-    kinds, words = {
-        bool: ((bool,), "true or false"),
-        int: ((int,), "a whole number"),
-        float: ((int, float), "a number"),
-        str: ((str,), "text"),
-    }[type(default)]
-    _require(type(given) in kinds, name, given, words)
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[type(default)]
+    fits = type(given) is type(default) or (type(default), type(given)) == (float, int)
+    _require(fits, name, given, words)
 
 
 def _tuples(value: Any) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tyro.conf import Fixed
 
+from pdvf.core.validation import divides as _divides
 from pdvf.core.validation import positive as _positive
 from pdvf.core.validation import require as _require
 
@@ -59,18 +60,9 @@ class PPOOptions:
         _require(0 < self.discount <= 1, "ppo.discount", self.discount, "above 0 and at most 1")
         _require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "between 0 and 1")
         batch = self.environments * self.rollout
-        _require(
-            batch % self.minibatches == 0,
-            "ppo.minibatches",
-            self.minibatches,
-            f"a divisor of environments * rollout = {batch}",
-        )
-        _require(
-            self.steps >= batch * self.checkpoints,
-            "ppo.steps",
-            self.steps,
-            f"at least environments * rollout * checkpoints = {batch * self.checkpoints}",
-        )
+        _divides("ppo.minibatches", self.minibatches, "environments * rollout", batch)
+        least = f"at least environments * rollout * checkpoints = {batch * self.checkpoints}"
+        _require(self.steps >= batch * self.checkpoints, "ppo.steps", self.steps, least)
 
     @property
     def updates_per_checkpoint(self) -> int:
@@ -90,12 +82,8 @@ class CollectOptions:
 
     def __post_init__(self) -> None:
         _require(self.steps >= 0, "collect.steps", self.steps, "at least 0 (0 keeps every step)")
-        _require(
-            self.episodes >= 2 and self.episodes % 2 == 0,
-            "collect.episodes",
-            self.episodes,
-            "an even number of at least 2 (half train, half are held out)",
-        )
+        even = self.episodes >= 2 and self.episodes % 2 == 0
+        _require(even, "collect.episodes", self.episodes, "an even number of at least 2: half train, half are held out")
 
 
 @dataclass(frozen=True)
@@ -249,18 +237,8 @@ class BaselineOptions:
         for name in as_ppo:
             given = getattr(self, name)
             _require(given >= 0, f"baselines.{name}", given, f"at least 0 (0 for as many as ppo.{name})")
-        _require(
-            self.meta_batch % self.meta_batches == 0,
-            "baselines.meta_batches",
-            self.meta_batches,
-            f"a divisor of meta_batch = {self.meta_batch}",
-        )
-        _require(
-            self.recurrent_environments % self.recurrent_minibatches == 0,
-            "baselines.recurrent_minibatches",
-            self.recurrent_minibatches,
-            f"a divisor of recurrent_environments = {self.recurrent_environments}",
-        )
+        for name, of in (("meta_batches", "meta_batch"), ("recurrent_minibatches", "recurrent_environments")):
+            _divides(f"baselines.{name}", getattr(self, name), of, getattr(self, of))
 
 
 @dataclass(frozen=True)

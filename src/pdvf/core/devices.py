@@ -19,6 +19,9 @@ from jax.sharding import PartitionSpec as Spec
 
 from pdvf.core.processes import cores
 
+Program = Callable[[Any, Any], Any]
+"""From what all rows share, and what is split by rows, to a result with the same rows."""
+
 
 def use_all_cores(devices: int | None = None) -> None:
     """Makes every core a device of its own, or as many devices as given; other backends do not mind.
@@ -50,43 +53,28 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class Program:
+def shard_over_devices(function: Program) -> Program:
     """Compiles `function(shared, split)`, which maps over the leading axis of `split`, for all devices.
 
     The function must treat the rows of `split` independently of each other. As many devices work as divide the rows
-    evenly.
+    evenly; what it returns is on the first.
     """
+    plain, sharded = compiled(function), dict[int, Program]()
 
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self._function = function
-        self._plain = compiled(function)
-        self._sharded: dict[int, Any] = {}
-
-    def __call__(self, shared: Any, split: Any) -> Any:
-        """What the function returns, on the first device."""
-        devices, parts = self._devices(split)
+    def call(shared: Any, split: Any) -> Any:
+        rows, devices = jax.tree.leaves(split)[0].shape[0], jax.local_devices()
+        parts = max(n for n in range(1, len(devices) + 1) if rows % n == 0)
         if parts == 1:
-            return self._plain(shared, split)
+            return plain(shared, split)
         mesh = Mesh(np.array(devices[:parts]), ("rows",))
-        if parts not in self._sharded:
-            sharded = jax.shard_map(
-                self._function, mesh=mesh, in_specs=(Spec(), Spec("rows")), out_specs=Spec("rows"), check_vma=False
-            )
-            self._sharded[parts] = compiled(sharded)
+        if parts not in sharded:
+            specs = {"in_specs": (Spec(), Spec("rows")), "out_specs": Spec("rows")}
+            sharded[parts] = compiled(jax.shard_map(function, mesh=mesh, **specs, check_vma=False))
         shared = jax.device_put(shared, NamedSharding(mesh, Spec()))
         split = jax.device_put(split, NamedSharding(mesh, Spec("rows")))
-        return jax.device_put(self._sharded[parts](shared, split), devices[0])
+        return jax.device_put(sharded[parts](shared, split), devices[0])
 
-    @staticmethod
-    def _devices(split: Any) -> tuple[list[Any], int]:
-        """The devices and how many of them work."""
-        rows, devices = jax.tree.leaves(split)[0].shape[0], jax.local_devices()
-        return devices, max(n for n in range(1, len(devices) + 1) if rows % n == 0)
-
-
-def shard_over_devices(function: Callable[[Any, Any], Any]) -> Program:
-    """`function(shared, split)` for all devices."""
-    return Program(function)
+    return call
 
 
 def run_concurrently(*calls: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:

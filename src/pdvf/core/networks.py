@@ -72,10 +72,7 @@ class SetEncoder(eqx.Module):
 
     def _sublayer(self, index: int, x: Array, change: Array, key: Array | None) -> Array:
         x = jax.vmap(self.norms[index])(x + change)
-        if key is None or self.dropout == 0.0:
-            return x
-        kept = jax.random.bernoulli(key, 1 - self.dropout, x.shape)
-        return jnp.where(kept, x / (1 - self.dropout), 0.0)
+        return eqx.nn.Dropout(self.dropout)(x, key=key, inference=key is None)
 
 
 def unit(x: Array) -> Array:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
-
-import jax
-import jax.numpy as jnp
 
 State = TypeVar("State")
 
@@ -29,7 +26,7 @@ class Staged(Protocol[State]):
         """The state before the first stage, also what a saved state is read into."""
         ...
 
-    def advance(self, state: State, stage: int) -> tuple[State, Mapping[str, Any]]:
+    def advance(self, state: State, stage: int, /) -> tuple[State, Mapping[str, Any]]:
         """The state after stage `stage` (0, 1, ...) and that stage's metrics, numbers or arrays.
 
         A metric `steps`, the environment steps of the stage, is shown as a rate and counts for what a method costs;
@@ -37,7 +34,7 @@ class Staged(Protocol[State]):
         """
         ...
 
-    def finish(self, state: State) -> Mapping[str, Any]:
+    def finish(self, state: State, /) -> Mapping[str, Any]:
         """Artefacts by name, each a pytree of arrays."""
         ...
 
@@ -87,96 +84,3 @@ class Derived:
     def finish(self, state: Any) -> Mapping[str, Any]:
         """What is made of the last state."""
         return self.leave(state)
-
-
-class Ensemble(Staged[State], Protocol):
-    """One whose state has a leading axis of rows that learn independently, such as policies.
-
-    So it can be cut into parts that are made anywhere. Rounding may depend on how many rows are computed together.
-    """
-
-    @property
-    def rows(self) -> int:
-        """How many."""
-        ...
-
-    def steps(self, stage: int) -> int:
-        """Environment steps of a stage."""
-        ...
-
-    def no_metrics(self) -> Any:
-        """Zeros in place of the metrics of a stage [rows, ...]."""
-        ...
-
-    def learn(self, state: State, stage: int, rows: slice = slice(None)) -> tuple[State, Any]:
-        """As `advance` for the state of some rows, with metrics [rows, ...]."""
-        ...
-
-    def summary(self, metrics: Any) -> Mapping[str, Any]:
-        """From metrics of all rows to those of a stage, but for the steps."""
-        ...
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some rows of an ensemble; it leaves their state [rows, ...] and metrics [stages, rows, ...] under its name."""
-
-    name: str
-    ensemble: Ensemble[Any]
-    first: int
-    end: int
-
-    @property
-    def stages(self) -> int:
-        """Those of the whole."""
-        return self.ensemble.stages
-
-    def start(self) -> tuple[Any, Any]:
-        """The state of these rows and no metrics."""
-        whole = self.ensemble.start(), self.ensemble.no_metrics()
-        rows, blank = jax.tree.map(lambda x: x[self.first : self.end], whole)
-        return rows, jax.tree.map(lambda x: jnp.zeros((self.stages, *x.shape), x.dtype), blank)
-
-    def advance(self, state: tuple[Any, Any], stage: int) -> tuple[tuple[Any, Any], Mapping[str, Any]]:
-        """A stage of these rows."""
-        rows, kept = state
-        rows, metrics = self.ensemble.learn(rows, stage, slice(self.first, self.end))
-        kept = jax.tree.map(lambda all_, new: all_.at[stage].set(new), kept, metrics)
-        return (rows, kept), {"steps": self.ensemble.steps(stage) * (self.end - self.first) / self.ensemble.rows}
-
-    def finish(self, state: tuple[Any, Any]) -> Mapping[str, Any]:
-        """What `Joined` takes."""
-        return {self.name: state}
-
-
-@dataclass(frozen=True)
-class Joined:
-    """An ensemble whose parts are made: it leaves what the whole would, with the same metrics but for the steps."""
-
-    ensemble: Ensemble[Any]
-    parts: Sequence[tuple[Any, Any]]
-
-    @property
-    def name(self) -> str:
-        """That of the whole."""
-        return self.ensemble.name
-
-    @property
-    def stages(self) -> int:
-        """Those of the whole."""
-        return self.ensemble.stages
-
-    def start(self) -> Any:
-        """Nothing is carried over."""
-        return ()
-
-    def advance(self, state: Any, stage: int) -> tuple[Any, Mapping[str, Any]]:
-        """The metrics of a stage; its environment steps are counted where they were made."""
-        metrics = jax.tree.map(
-            lambda *x: jnp.concatenate([part[stage] for part in x]), *(kept for _, kept in self.parts)
-        )
-        return state, self.ensemble.summary(metrics)
-
-    def finish(self, state: Any) -> Mapping[str, Any]:
-        """What the whole leaves."""
-        return self.ensemble.finish(jax.tree.map(lambda *x: jnp.concatenate(x), *(rows for rows, _ in self.parts)))

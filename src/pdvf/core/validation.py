@@ -29,6 +29,11 @@ def positive(options: Any, *names: str) -> None:
         require(value > 0, f"{type(options).__name__}.{name}", value, "a number above 0")
 
 
+def divides(name: str, given: int, of: str, whole: int) -> None:
+    """Raises unless a number divides another, which goes by the name `of`, without rest."""
+    require(whole % given == 0, name, given, f"a divisor of {of} = {whole}")
+
+
 def circle(options: Any) -> None:
     """Raises unless a family on a circle of dynamics has training and test environments and room for probing."""
     require(options.sampling in ("grid", "interval"), "environment.sampling", options.sampling, "'grid' or 'interval'")

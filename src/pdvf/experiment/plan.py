@@ -23,7 +23,7 @@ from typing import Any
 
 import jax
 
-from pdvf.core.staged import Joined, OneStage, Part, Staged
+from pdvf.core.staged import OneStage, Staged
 from pdvf.experiment.adaptation import ADAPTATION, adaptation_artefact, measure
 from pdvf.experiment.comparison import evaluate, find_methods, method_key, method_named, write_returns
 from pdvf.experiment.cost import environment_steps
@@ -35,6 +35,7 @@ from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS, Method, agent_artefact, complete
 from pdvf.methods.base import AGENT, RETURNS, returns_artefact
 from pdvf.paper.pipeline import PHASES, ArtefactShapes, Problem, Recipe
+from pdvf.rl.ensemble import Joined, Part
 
 TABLE, REPORT = "returns", "report"
 PART = "-part-"
@@ -196,13 +197,13 @@ def _cut(name: str, recipe: Recipe, count: int) -> dict[str, Recipe]:
             with jax.disable_jit():  # options of a compiler have no place in a trace
                 return make(problem).start()
 
-        return Recipe(make, recipe.needs, (names[i],), untrained)
+        return Recipe(make, recipe.needs, {names[i]: untrained})
 
     def join(problem: Problem, *inputs: Any) -> Joined:
         own = len(recipe.needs)
         return Joined(recipe.make(problem, *inputs[:own]), inputs[own:])
 
-    whole = Recipe(join, (*recipe.needs, *names), recipe.leaves, recipe.untrained)
+    whole = Recipe(join, (*recipe.needs, *names), recipe.untrained)
     return {names[i]: part(i) for i in range(count)} | {name: whole}
 
 
@@ -231,13 +232,11 @@ def recipes_for(methods: Sequence[Method], phases: Sequence[str] = tuple(PHASES)
             return method.train(problem, dict(zip(needs, inputs, strict=True)), method_key(problem, method))
 
         seeds = (lambda problem: problem.config.policy_seeds) if method.ensemble else (lambda problem: 1)
-        recipes.setdefault(
-            method.name, Recipe(train, needs, (agent_artefact(method.name),), method.skeleton, most_parts=seeds)
-        )
+        recipes.setdefault(method.name, Recipe(train, needs, {agent_artefact(method.name): method.skeleton}, seeds))
 
     def add_episodes(method: Method, artefact: str, play: Callable[[Problem, Method, Any], Staged[Any]]) -> None:
         needs = (agent_artefact(method.name),)
-        recipes[artefact] = Recipe(lambda problem, agents: play(problem, method, agents), needs, (artefact,))
+        recipes[artefact] = Recipe(lambda problem, agents: play(problem, method, agents), needs, {artefact: None})
 
     for method in methods:
         add(method)

@@ -129,7 +129,7 @@ class Method:
     policies: Callable[[Config], int] = lambda config: 0
     """Policies that its training trains for each seed, besides those of phase 1: what `pdvf plan` counts."""
     ensemble: bool = False
-    """Whether `train` gives a `core.staged.Ensemble` of at least a row a seed, which can be cut into parts; it needs
+    """Whether `train` gives a `PolicyEnsemble` of at least a row a seed, which can be cut into parts; it needs
     no artefacts."""
     look: Look = GREY
 

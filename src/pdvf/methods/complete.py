@@ -97,4 +97,4 @@ def untrained_completion(problem: Problem) -> Completion:
     return completion(problem, model_training(problem).start())
 
 
-COMPLETE = Recipe(learn_completion, (), (COMPLETION,), untrained_completion)
+COMPLETE = Recipe(learn_completion, (), {COMPLETION: untrained_completion})

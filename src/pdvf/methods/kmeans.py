@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pdvf.core.arrays import Array
-from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions, begun
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
+from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Training, Transitions, begun
+from pdvf.methods.multitask_ppo import method_ppo, task_ppo
 from pdvf.methods.ppo_dyn import EMBEDDED, bodies, probed_embeddings, probing_steps
 from pdvf.paper import untrained
 from pdvf.paper.adapter import nearest
@@ -38,10 +38,10 @@ class NearestPolicy(eqx.Module):
 
     def adapt(self, memory: Array, transitions: Transitions) -> Array:
         """Finds the nearest."""
-        return nearest(self.body.infer(transitions), self.centres).astype(memory.dtype)
+        return nearest(self.body.dynamics.encode(transitions), self.centres).astype(memory.dtype)
 
 
-def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
+def train_kmeans(problem: Problem, inputs: Inputs, key: Array) -> Training:
     """K policies a seed, each for the environments of one cluster of mean embeddings."""
     probe_key, train_key = jax.random.split(key)
     body = bodies(problem, inputs)
@@ -57,7 +57,7 @@ def untrained_kmeans(problem: Problem) -> NearestPolicy:
     return begun(_kmeans(problem, untrained.bodies(problem, seeds), centres, members, jax.random.key(0)))
 
 
-def _kmeans(problem: Problem, body: Body, centres: Array, members: Array, key: Array) -> TaskPPO:
+def _kmeans(problem: Problem, body: Body, centres: Array, members: Array, key: Array) -> Training:
     seeds, count, _ = members.shape
     weights = members / jnp.sum(members, axis=-1, keepdims=True)  # [S, K, E]
 
@@ -65,7 +65,7 @@ def _kmeans(problem: Problem, body: Body, centres: Array, members: Array, key: A
         return NearestPolicy(jax.tree.map(lambda x: x.reshape(seeds, count, *x.shape[1:]), actors), centres, body)
 
     flat, options = weights.reshape(seeds * count, -1), method_ppo(problem, seeds * count)
-    return TaskPPO(problem, "kmeans", key, options, assemble, flat, before=probing_steps(problem))
+    return task_ppo(problem, "kmeans", key, options, assemble, flat, before=probing_steps(problem))
 
 
 def _clusters(problem: Problem) -> int:

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array, Box, Scaler
 from pdvf.engines.wrappers import TransitionHistory
-from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
+from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Training, Transitions, one_policy
+from pdvf.methods.multitask_ppo import method_ppo, task_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Critic, FeedForward, feed_forward, make_actor_critic
 from pdvf.rl.ppo import MakeNetworks
@@ -148,7 +148,7 @@ class MetaAgent(eqx.Module):
         return Adapting(self.actor.gradient(transitions), jnp.ones_like(memory.adapted))
 
 
-def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
+def train_maml(problem: Problem, inputs: Inputs, key: Array) -> Training:
     """Meta-training on all training environments."""
     seeds, family, given = problem.config.policy_seeds, problem.engine.family, problem.config.baselines
     options = method_ppo(problem, seeds, environments=given.meta_batch, minibatches=given.meta_batches)
@@ -157,7 +157,7 @@ def train_maml(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
     def assemble(actor: Any) -> MetaAgent:
         return MetaAgent(actor, family.probe_steps)
 
-    return TaskPPO(problem, "maml", key, options, assemble, make_networks=networks, wrap=TransitionHistory)
+    return task_ppo(problem, "maml", key, options, assemble, make_networks=networks, wrap=TransitionHistory)
 
 
 MAML = Method(

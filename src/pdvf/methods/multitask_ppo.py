@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,13 +16,13 @@ import jax.numpy as jnp
 
 from pdvf.config import PPOOptions
 from pdvf.core.arrays import Array
-from pdvf.core.devices import shard_over_devices
 from pdvf.engines.base import Engine
 from pdvf.engines.wrappers import MultiTask
 from pdvf.methods.base import agent_artefact
 from pdvf.paper.pipeline import Problem
-from pdvf.rl import ppo
+from pdvf.rl.ensemble import Policies, PolicyEnsemble
 from pdvf.rl.networks import make_actor_critic
+from pdvf.rl.ppo import MakeNetworks
 
 UPDATES = 380
 """About the fewest that a policy makes which plays more copies because it has more steps."""
@@ -60,95 +59,45 @@ def _power_of_two(x: float) -> int:
     return 2 ** max(round(math.log2(x)), 0)
 
 
-@dataclass(frozen=True)
-class TaskPPO:
-    """P policies, each trained by PPO on environments drawn with probabilities of its own."""
+def task_ppo(
+    problem: Problem,
+    name: str,
+    key: Array,
+    options: PPOOptions,
+    assemble: Callable[[Any], Any],
+    weights: Array | None = None,
+    features: Array | None = None,
+    make_networks: MakeNetworks = make_actor_critic,
+    wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks,
+    before: int = 0,
+) -> PolicyEnsemble:
+    """P policies of a method, each trained on environments drawn with probabilities of its own.
 
-    problem: Problem
-    name: str
-    key: Array
-    options: PPOOptions
-    assemble: Callable[[Any], Any]  # from actors [P, ...] to agents [S, ...]
-    weights: Array | None = None
-    """Probabilities [P, E] of the training environments; None for a policy a seed, in all of them alike."""
-    features: Array | None = None
-    """What joins the observation [P, E, B, f]; None for nothing."""
-    make_networks: ppo.MakeNetworks = make_actor_critic
-    wrap: Callable[[MultiTask], Engine] = lambda tasks: tasks
-    before: int = 0
-    """Environment steps that were made to get here."""
+    Args:
+        problem: whose training environments these are.
+        name: of the method.
+        key: of the training.
+        options: PPO's (`method_ppo`).
+        assemble: from actors [P, ...] to agents [S, ...].
+        weights: probabilities [P, E] of the environments; None for a policy a seed, in all of them alike.
+        features: what joins the observation [P, E, B, f]; None for nothing.
+        make_networks: makes actor and critic.
+        wrap: what stands between the environments and PPO.
+        before: environment steps that were made to get here.
+    """
+    contexts = jnp.asarray(problem.contexts)
+    if weights is None:
+        weights = jnp.full((problem.config.policy_seeds, len(contexts)), 1.0 / len(contexts))
+    if features is None:
+        features = jnp.zeros((*weights.shape, 1, 0))
 
-    @property
-    def stages(self) -> int:
-        """As many as a policy of phase 1 has checkpoints."""
-        return self.options.checkpoints
+    def environment(given: tuple[Array, Array]) -> tuple[Engine, Array]:
+        own_weights, own_features = given
+        return wrap(MultiTask(problem.engine, contexts, own_features)), own_weights
 
-    @property
-    def rows(self) -> int:
-        """Policies."""
-        return self._environments[0].shape[0]
+    def finish(policies: Policies) -> dict[str, Any]:
+        return {agent_artefact(name): assemble(policies.state.actor)}
 
-    def steps(self, stage: int) -> int:
-        """Environment steps of a stage; the first has those that were made before."""
-        batch = self.options.environments * self.options.rollout
-        return self.rows * self.options.updates_per_checkpoint * batch + (self.before if stage == 0 else 0)
-
-    def no_metrics(self) -> ppo.Metrics:
-        """Zeros [P, updates]."""
-        return ppo.no_metrics(self.rows, self.options.updates_per_checkpoint)
-
-    def start(self) -> ppo.TrainState:
-        """Untrained policies [P, ...]."""
-        keys = jax.random.split(jax.random.fold_in(self.key, 0), self.rows)
-
-        def one(weights: Array, features: Array, key: Array) -> ppo.TrainState:
-            return ppo.initialise(self._engine(features), self.options, weights, key, self.make_networks)
-
-        return jax.vmap(one)(*self._environments, keys)
-
-    @property
-    def _environments(self) -> tuple[Array, Array]:
-        """Probabilities [P, E] and features [P, E, B, f] for all policies."""
-        weights, features = self.weights, self.features
-        if weights is None:
-            count = len(self.problem.contexts)
-            weights = jnp.full((self.problem.config.policy_seeds, count), 1.0 / count)
-        return weights, jnp.zeros((*weights.shape, 1, 0)) if features is None else features
-
-    def learn(self, state: ppo.TrainState, stage: int, rows: slice = slice(None)) -> tuple[ppo.TrainState, ppo.Metrics]:
-        """Policies learn for a while; metrics [P, updates]."""
-        shuffle = jax.random.fold_in(jax.random.fold_in(self.key, 1), stage)
-        weights, features = self._environments
-        return self._train(shuffle, (weights[rows], features[rows], state))
-
-    def advance(self, state: ppo.TrainState, stage: int) -> tuple[ppo.TrainState, dict[str, Any]]:
-        """The same with metrics of all together."""
-        state, metrics = self.learn(state, stage)
-        return state, self.summary(metrics) | {"steps": float(self.steps(stage))}
-
-    def summary(self, metrics: ppo.Metrics) -> dict[str, Array]:
-        """Of all policies together."""
-        return {
-            "train_return": jnp.nanmean(metrics.episode_return[:, -5:]),
-            "policy_loss": jnp.mean(metrics.policy_loss),
-            "value_loss": jnp.mean(metrics.value_loss),
-            "std": jnp.mean(metrics.std[:, -1]),
-        }
-
-    @cached_property
-    def _train(self):
-        def train(shuffle: Array, split: tuple[Array, Array, ppo.TrainState]):
-            def one(weights: Array, features: Array, state: ppo.TrainState):
-                updates = self.options.updates_per_checkpoint
-                return ppo.train(self._engine(features), self.options, weights, state, shuffle, updates)
-
-            return jax.vmap(one)(*split)
-
-        return shard_over_devices(train)
-
-    def _engine(self, features: Array) -> Engine:
-        return self.wrap(MultiTask(self.problem.engine, jnp.asarray(self.problem.contexts), features))
-
-    def finish(self, state: ppo.TrainState) -> dict[str, Any]:
-        """The agents [S, ...]."""
-        return {agent_artefact(self.name): self.assemble(state.actor)}
+    keys, shuffle = jax.random.split(jax.random.fold_in(key, 0), len(weights)), jax.random.fold_in(key, 1)
+    given = weights, features
+    return PolicyEnsemble(name, options, given, environment, keys, shuffle, finish, make_networks, before=before)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
 from pdvf.families.base import Family
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Training, one_policy
+from pdvf.methods.multitask_ppo import method_ppo, task_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Actor
 
@@ -56,7 +56,7 @@ def scaled_features(family: Family, contexts: Array) -> tuple[Array, Array, Arra
     return (raw - centre) / width, centre, width
 
 
-def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
+def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> Training:
     """One policy for all training environments, told which it is in."""
     seeds, family = problem.config.policy_seeds, problem.engine.family
     features, centre, width = scaled_features(family, problem.contexts)
@@ -66,7 +66,7 @@ def train_oracle(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         return ContextConditioned(actor, family.context_names, *rows)
 
     given = jnp.tile(features[None, :, None], (seeds, 1, 1, 1))
-    return TaskPPO(problem, "oracle", key, method_ppo(problem, seeds), assemble, features=given)
+    return task_ppo(problem, "oracle", key, method_ppo(problem, seeds), assemble, features=given)
 
 
 ORACLE = Method(

@@ -64,7 +64,7 @@ class ValueFunction(eqx.Module):
 
     def adapt(self, memory: Choice, transitions: Transitions) -> Choice:
         """Infers z_d and chooses the policy embedding."""
-        z_d = self.adapter.body.infer(transitions)
+        z_d = self.adapter.body.dynamics.encode(transitions)
         z_pi, _ = self.select(self.adapter, memory.s0, z_d)
         return Choice(memory.s0, z_d, self.sign * z_pi, jnp.ones_like(memory.chosen))
 

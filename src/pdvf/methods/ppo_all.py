@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pdvf.core.arrays import Array
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Training, one_policy
+from pdvf.methods.multitask_ppo import method_ppo, task_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.networks import Actor
 
@@ -23,9 +23,9 @@ class Unconditioned(KeepsMemory):
         return self.actor(observation), memory
 
 
-def train_ppo_all(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
+def train_ppo_all(problem: Problem, inputs: Inputs, key: Array) -> Training:
     """One policy for all training environments."""
-    return TaskPPO(problem, "ppo-all", key, method_ppo(problem, problem.config.policy_seeds), Unconditioned)
+    return task_ppo(problem, "ppo-all", key, method_ppo(problem, problem.config.policy_seeds), Unconditioned)
 
 
 PPO_ALL = Method(

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.core.arrays import Array
-from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Transitions, begun, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
+from pdvf.methods.base import Feedback, Hidden, Inputs, Look, Method, Training, Transitions, begun, one_policy
+from pdvf.methods.multitask_ppo import method_ppo, task_ppo
 from pdvf.paper import untrained
 from pdvf.paper.pipeline import PROBE_NOISE, Problem, probe_policy, probe_steps
 from pdvf.paper.prober import Body
@@ -47,7 +47,7 @@ class DynamicsConditioned(eqx.Module):
 
     def adapt(self, memory: Probing, transitions: Transitions) -> Probing:
         """Infers z_d."""
-        return Probing(self.body.infer(transitions), jnp.ones_like(memory.known))
+        return Probing(self.body.dynamics.encode(transitions), jnp.ones_like(memory.known))
 
 
 def bodies(problem: Problem, inputs: Inputs) -> Body:
@@ -77,7 +77,7 @@ def probed_embeddings(problem: Problem, bodies: Body, key: Array) -> Array:
     return z_d.reshape(z_d.shape[0], -1, PROBES, z_d.shape[-1])
 
 
-def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
+def train_ppo_dyn(problem: Problem, inputs: Inputs, key: Array) -> Training:
     """One policy for all training environments, conditioned on the z_d of a probing episode there."""
     probe_key, train_key = jax.random.split(key)
     body = bodies(problem, inputs)
@@ -91,13 +91,13 @@ def untrained_ppo_dyn(problem: Problem) -> DynamicsConditioned:
     return begun(_ppo_dyn(problem, untrained.bodies(problem, seeds), features, jax.random.key(0)))
 
 
-def _ppo_dyn(problem: Problem, body: Body, features: Array, key: Array) -> TaskPPO:
+def _ppo_dyn(problem: Problem, body: Body, features: Array, key: Array) -> Training:
     options, before = method_ppo(problem, problem.config.policy_seeds), probing_steps(problem)
 
     def assemble(actors: Actor) -> DynamicsConditioned:
         return DynamicsConditioned(actors, body)
 
-    return TaskPPO(problem, "ppo-dyn", key, options, assemble, features=features, before=before)
+    return task_ppo(problem, "ppo-dyn", key, options, assemble, features=features, before=before)
 
 
 PPO_DYN = Method(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pdvf.core.arrays import Array
-from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, one_policy
-from pdvf.methods.multitask_ppo import TaskPPO, method_ppo
+from pdvf.methods.base import Feedback, Hidden, Inputs, KeepsMemory, Look, Method, Training, one_policy
+from pdvf.methods.multitask_ppo import method_ppo, task_ppo
 from pdvf.paper.pipeline import Problem
 from pdvf.rl.recurrent_networks import RecurrentActor, make_recurrent
 
@@ -23,7 +23,7 @@ class RecurrentAgent(KeepsMemory):
         return self.actor.step(memory, self.actor.inputs(observation, *feedback))
 
 
-def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
+def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> Training:
     """One recurrent policy for all training environments."""
     given = problem.config.baselines
     options = method_ppo(
@@ -33,7 +33,7 @@ def train_rl2(problem: Problem, inputs: Inputs, key: Array) -> TaskPPO:
         rollout=given.recurrent_rollout,
         minibatches=given.recurrent_minibatches,
     )
-    return TaskPPO(problem, "rl2", key, options, RecurrentAgent, make_networks=make_recurrent)
+    return task_ppo(problem, "rl2", key, options, RecurrentAgent, make_networks=make_recurrent)
 
 
 RL2 = Method(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -100,12 +99,10 @@ class Adaptation(NamedTuple):
     steps: Transitions  # [T, n, ...]
 
 
-def adapt_episodes(
-    engine: Engine, adapter: Adapter, contexts: Array, select: Select, probe_key: Array, play_key: Array
-) -> Adaptation:
+def adapt_episodes(engine: Engine, adapter: Adapter, contexts: Array, probe_key: Array, play_key: Array) -> Adaptation:
     """One honest episode for each context [n, c]: probe, infer, select, act to the end; probing steps count."""
     probed = adapter.body.begin(engine, contexts, probe_key)
-    z_pi, predicted = jax.vmap(partial(select, adapter))(probed.s0, probed.z_d)
+    z_pi, predicted = jax.vmap(adapter.choose)(probed.s0, probed.z_d)
     returns, rest = adapter.body.finish(engine, contexts, probed, z_pi, play_key, record=True)
     steps = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), probed.steps, rest)
     return Adaptation(returns, predicted, probed.z_d, z_pi, steps)

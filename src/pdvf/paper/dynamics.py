@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from pdvf.config import AutoencoderOptions
 from pdvf.core.arrays import Array, Scaler
 from pdvf.core.networks import FeedForward, SetEncoder
+from pdvf.engines.rollout import Transitions
 from pdvf.paper.trajectories import Trajectories, choose
 
 DECODED = 8  # transitions of an episode that one gradient step predicts
@@ -25,18 +26,11 @@ class DynamicsAutoencoder(eqx.Module):
     observation: Scaler
     change: Scaler
 
-    def encode(
-        self,
-        observation: Array,
-        action: Array,
-        next_observation: Array,
-        valid: Array,
-        key: Array | None = None,
-    ) -> Array:
-        """z_d [e] from transitions s [m, o], a [m, a] scaled, s' [m, o] where valid [m]."""
-        change = self.change.scale(next_observation - observation)
-        elements = jnp.concatenate([self.observation.scale(observation), action, change], axis=-1)
-        return self.encoder(elements, valid, key)
+    def encode(self, steps: Transitions | Trajectories, key: Array | None = None) -> Array:
+        """z_d [e] from steps [m, ...] of one episode: s, a scaled and s' where they are valid."""
+        change = self.change.scale(steps.next_observation - steps.observation)
+        elements = jnp.concatenate([self.observation.scale(steps.observation), steps.action, change], axis=-1)
+        return self.encoder(elements, steps.valid, key)
 
     def decode(self, observation: Array, action: Array, z_d: Array) -> Array:
         """Predicted change of the observation [o], scaled."""
@@ -70,8 +64,8 @@ def loss(
     batch = choose(trajectories, count, choose_key, held_out)
 
     def one(episode: Trajectories, step_key: Array, dropout_key: Array) -> tuple[Array, Array]:
-        first = jax.tree.map(lambda x: x[:probe_steps], episode[:5])
-        z_d = model.encode(first[0], first[1], first[3], first[4], None if held_out else dropout_key)
+        first = jax.tree.map(lambda x: x[:probe_steps], episode._replace(returns=()))
+        z_d = model.encode(first, None if held_out else dropout_key)
         length = jnp.sum(episode.valid)
         chosen = jax.random.randint(step_key, (DECODED,), 0, length)
         s, a, following = (x[chosen] for x in (episode.observation, episode.action, episode.next_observation))

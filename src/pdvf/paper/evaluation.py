@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from pdvf.core.arrays import Array
 from pdvf.core.devices import compiled
 from pdvf.core.staged import OneStage
-from pdvf.paper.adapter import Adaptation, Adapter, adapt_episodes, closed_form
-from pdvf.paper.policy import PolicyAutoencoder, encode_episode
+from pdvf.paper.adapter import Adaptation, Adapter, adapt_episodes
+from pdvf.paper.policy import PolicyAutoencoder
 from pdvf.paper.problem import Problem, Stream, transfer
 from pdvf.paper.trajectories import collect
 from pdvf.rl.networks import Actor
@@ -60,7 +60,7 @@ def _play(problem: Problem, policies: Actor, upper_bound: Actor, policy: PolicyA
     contexts = jnp.repeat(everywhere, episodes, axis=0)
 
     def one(adapter: Adapter, probe_key: Array, play_key: Array) -> Adaptation:
-        return adapt_episodes(engine, adapter, contexts, closed_form, probe_key, play_key)
+        return adapt_episodes(engine, adapter, contexts, probe_key, play_key)
 
     seeds = adapter.scale.low.shape[0]
     adapted = jax.vmap(one)(adapter, jax.random.split(keys[1], seeds), jax.random.split(keys[2], seeds))
@@ -101,11 +101,11 @@ def _embeddings(problem: Problem, finished: Actor, policy: PolicyAutoencoder, ad
     engine, kept = problem.engine, problem.config.collect.steps
     played = jax.vmap(lambda actor, k: collect(engine, everywhere, episodes, kept, actor, k))(actors, keys)
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), played)
-    first = jax.tree.map(lambda x: x[:, : problem.engine.family.probe_steps], flat[:5])
-    z_d = jax.vmap(adapter.body.dynamics.encode)(first[0], first[1], first[3], first[4])
+    first = jax.tree.map(lambda x: x[:, : problem.engine.family.probe_steps], flat._replace(returns=()))
+    z_d = jax.vmap(adapter.body.dynamics.encode)(first)
     set_size = problem.config.policy.set_size
     encode_keys = jax.random.split(encode_key, flat.returns.shape[0])
-    z_pi = jax.vmap(lambda row, k: encode_episode(policy, row, set_size, k))(flat, encode_keys)
+    z_pi = jax.vmap(lambda row, k: policy.encode(row, set_size, k))(flat, encode_keys)
     numbers = jnp.array(problem.numbers)
     return {
         "tsne_z_d": z_d,

@@ -4,12 +4,12 @@ Each phase is a sequence of stages: `start` makes its first state, `advance` mak
 hands over its artefacts. States and artefacts are pytrees of arrays, so a run can stop after any stage and go on to
 the same result. No phase knows files; `experiment` saves, `cli` shows.
 
-    ReinforcementLearning   policies for every training environment                          (section 3.2)
-    collection              their trajectories in every training environment                 (section 3.2)
-    SelfSupervised          dynamics embeddings z_d and policy embeddings z_pi               (section 3.3)
-    Supervised              value function W(s0, z_pi, z_d), aggregation for decoder and W   (section 3.4)
-    upper_bound             policies for the test environments, for PPOenv and figures       (section 4.3)
-    evaluation              adapted episodes in each environment, for figures                (section 3.5)
+    reinforcement_learning   policies for every training environment                          (section 3.2)
+    collection               their trajectories in every training environment                 (section 3.2)
+    SelfSupervised           dynamics embeddings z_d and policy embeddings z_pi               (section 3.3)
+    Supervised               value function W(s0, z_pi, z_d), aggregation for decoder and W   (section 3.4)
+    upper_bound              policies for the test environments, for PPOenv and figures       (section 4.3)
+    evaluation               adapted episodes in each environment, for figures                (section 3.5)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pdvf.paper.problem import PROBE_NOISE as PROBE_NOISE
 from pdvf.paper.problem import Problem
 from pdvf.paper.problem import finished_policies as finished_policies
 from pdvf.paper.problem import transfer as transfer
-from pdvf.paper.reinforcement import ReinforcementLearning, upper_bound
+from pdvf.paper.reinforcement import reinforcement_learning, upper_bound
 from pdvf.paper.selfsupervised import SelfSupervised, collection
 from pdvf.paper.supervised import Supervised
 
@@ -40,11 +40,16 @@ class Recipe(NamedTuple):
 
     make: Callable[..., Any]
     needs: tuple[str, ...]
-    leaves: tuple[str, ...]
-    untrained: Callable[[Problem], Any] | None = None
-    """From the configuration alone what it leaves, untrained, where that is one artefact and no phase's."""
+    untrained: Mapping[str, Callable[[Problem], Any] | None]
+    """What it leaves by name, and from the configuration alone the same untrained; None for what is only read array by
+    array."""
     most_parts: Callable[[Problem], int] = lambda problem: 1
-    """How many parts it can be cut into; more than one only where `make` gives an `Ensemble`."""
+    """How many parts it can be cut into; more than one only where `make` gives a `PolicyEnsemble`."""
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Names of the artefacts that it leaves."""
+        return tuple(self.untrained)
 
 
 def _policies(problem: Problem) -> int:
@@ -52,25 +57,17 @@ def _policies(problem: Problem) -> int:
 
 
 PHASES: dict[str, Recipe] = {
-    "train": Recipe(ReinforcementLearning, (), ("policies",), most_parts=_policies),
-    "collect": Recipe(collection, ("policies",), ("trajectories",)),
-    "embed": Recipe(SelfSupervised, ("trajectories",), ("dynamics", "policy")),
-    "fit": Recipe(Supervised, ("policies", "trajectories", "dynamics", "policy"), ("adapter", "initial_adapter")),
-    "bound": Recipe(upper_bound, (), ("upper_bound",)),
-    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), ("evaluation",)),
+    "train": Recipe(reinforcement_learning, (), {"policies": untrained.policies}, _policies),
+    "collect": Recipe(collection, ("policies",), {"trajectories": untrained.trajectories}),
+    "embed": Recipe(SelfSupervised, ("trajectories",), {"dynamics": untrained.dynamics, "policy": untrained.policy}),
+    "fit": Recipe(
+        Supervised,
+        ("policies", "trajectories", "dynamics", "policy"),
+        {"adapter": untrained.adapter, "initial_adapter": untrained.initial_adapter},
+    ),
+    "bound": Recipe(upper_bound, (), {"upper_bound": untrained.upper_bound}),
+    "evaluate": Recipe(evaluation, ("policies", "upper_bound", "policy", "adapter"), {"evaluation": None}),
 }
-
-
-UNTRAINED: dict[str, Callable[[Problem], Any]] = {
-    "policies": untrained.policies,
-    "upper_bound": untrained.upper_bound,
-    "trajectories": untrained.trajectories,
-    "dynamics": untrained.dynamics,
-    "policy": untrained.policy,
-    "adapter": untrained.adapter,
-    "initial_adapter": untrained.initial_adapter,
-}
-"""Artefacts of phases; what is not among them is only read array by array."""
 
 
 class ArtefactShapes(dict[str, Any]):
@@ -79,8 +76,7 @@ class ArtefactShapes(dict[str, Any]):
     def __init__(self, problem: Problem, recipes: Mapping[str, Recipe]) -> None:
         super().__init__()
         self._problem = problem
-        methods = {leaf: recipe.untrained for recipe in recipes.values() for leaf in recipe.leaves if recipe.untrained}
-        self._makers = UNTRAINED | methods
+        self._makers = {name: make for recipe in recipes.values() for name, make in recipe.untrained.items() if make}
 
     def __missing__(self, name: str) -> Any:
         self[name] = jax.eval_shape(lambda: self._makers[name](self._problem))

@@ -36,10 +36,14 @@ class PolicyAutoencoder(eqx.Module):
     encoder: SetEncoder
     decoder: PolicyDecoder
 
-    def encode(self, observation: Array, action: Array, valid: Array, key: Array | None = None) -> Array:
-        """z_pi [e] from states [m, o] and scaled actions [m, a] where valid [m]."""
+    def encode(self, episode: Trajectories, set_size: int, key: Array, dropout: Array | None = None) -> Array:
+        """z_pi [e] from at most `set_size` pairs of one episode [T, ...], drawn at random when it has more."""
+        observation, decision, valid = episode.observation, episode.decision, episode.valid
+        if set_size < valid.shape[0]:
+            order = jnp.argsort(jnp.where(valid, jax.random.uniform(key, valid.shape), 2.0))[:set_size]
+            observation, decision, valid = observation[order], decision[order], valid[order]
         scaled = self.decoder.observation.scale(observation)
-        return self.encoder(jnp.concatenate([scaled, action], axis=-1), valid, key)
+        return self.encoder(jnp.concatenate([scaled, decision], axis=-1), valid, dropout)
 
 
 def features(z_pi: Array) -> Array:
@@ -82,7 +86,7 @@ def loss(
     batch = choose(trajectories, count, choose_key, held_out)
 
     def one(episode: Trajectories, set_key: Array, step_key: Array, dropout_key: Array, noise_key: Array) -> Array:
-        z_pi = encode_episode(model, episode, options.set_size, set_key, None if held_out else dropout_key)
+        z_pi = model.encode(episode, options.set_size, set_key, None if held_out else dropout_key)
         z_pi = add_noise(z_pi, options.noise, noise_key)
         chosen = jax.random.randint(step_key, (DECODED,), 0, jnp.sum(episode.valid))
         decoded = jax.vmap(model.decoder, in_axes=(0, None))(episode.observation[chosen], z_pi)
@@ -90,14 +94,3 @@ def loss(
 
     keys = (jax.random.split(k, count) for k in (set_key, step_key, dropout_key, noise_key))
     return jnp.mean(jax.vmap(one)(batch, *keys))
-
-
-def encode_episode(
-    model: PolicyAutoencoder, episode: Trajectories, set_size: int, key: Array, dropout: Array | None = None
-) -> Array:
-    """z_pi [e] from at most `set_size` pairs of one episode [T, ...], drawn at random when it has more."""
-    observation, decision, valid = episode.observation, episode.decision, episode.valid
-    if set_size < valid.shape[0]:
-        order = jnp.argsort(jnp.where(valid, jax.random.uniform(key, valid.shape), 2.0))[:set_size]
-        observation, decision, valid = observation[order], decision[order], valid[order]
-    return model.encode(observation, decision, valid, dropout)

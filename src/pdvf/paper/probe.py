@@ -33,19 +33,32 @@ def probe_policy(problem: Problem, policies: Actor) -> Actor:
     nothing to adapt to, whatever it returns elsewhere (docs/decisions/0010-probe.md). `probe_steps` says what it costs.
     """
 
-    @compiled
-    def choose(policies: Actor) -> Actor:
-        finished = finished_policies(policies)
-        returns = _returns(problem, finished)
+    def safest(finished: Actor, returns: Array, mean: Array) -> Array:
         lost = lost_beginnings(problem, finished, jnp.mean(returns))
         safe = lost <= jnp.min(lost) + TOLERATED
-        mean = objective_of(problem.engine.family).summary(returns, 1)
         best = jnp.argmax(mean)
         merit = -dangers(problem, finished) if isinstance(problem.engine.family, GuardedFamily) else mean
-        chosen = jnp.where(safe[best], best, jnp.argmax(jnp.where(safe, merit, -jnp.inf)))
+        return jnp.where(safe[best], best, jnp.argmax(jnp.where(safe, merit, -jnp.inf)))
+
+    return _chosen(problem, policies, safest)
+
+
+def best_policy(problem: Problem, policies: Actor) -> Actor:
+    """The finished policy with the best mean return over the training environments."""
+    return _chosen(problem, policies, lambda finished, returns, mean: jnp.argmax(mean))
+
+
+def _chosen(problem: Problem, policies: Actor, choose: Callable[[Actor, Array, Array], Array]) -> Actor:
+    """One of the finished policies [P, ...], by their returns [P, E] in the training environments and the mean [P]."""
+
+    @compiled
+    def choice(policies: Actor) -> Actor:
+        finished = finished_policies(policies)
+        returns = transfer(problem.engine, problem.contexts, finished, problem.key(Stream.TRANSFER))
+        chosen = choose(finished, returns, objective_of(problem.engine.family).summary(returns, 1))
         return jax.tree.map(lambda x: x[chosen], finished)
 
-    return choose(policies)
+    return choice(policies)
 
 
 def probe_steps(problem: Problem) -> int:
@@ -62,18 +75,6 @@ def _soon(family: Family) -> int:
 
 def _first(family: Family) -> int:
     return min(FIRST * family.probe_steps, family.horizon)
-
-
-def best_policy(problem: Problem, policies: Actor) -> Actor:
-    """The finished policy with the best mean return over the training environments."""
-
-    @compiled
-    def choose(policies: Actor) -> Actor:
-        finished = finished_policies(policies)
-        best = jnp.argmax(objective_of(problem.engine.family).summary(_returns(problem, finished), 1))
-        return jax.tree.map(lambda x: x[best], finished)
-
-    return choose(policies)
 
 
 def lost_beginnings(problem: Problem, actors: Actor, usual: Array) -> Array:
@@ -116,7 +117,3 @@ def _of_beginnings(
         return see(*play_from_start(problem.engine, contexts, acting(actor), key, steps, record))
 
     return jax.vmap(one)(actors, jax.random.split(problem.key(stream), actors.log_std.shape[0]))
-
-
-def _returns(problem: Problem, finished: Actor) -> Array:
-    return transfer(problem.engine, problem.contexts, finished, problem.key(Stream.TRANSFER))

@@ -46,11 +46,7 @@ class Body(eqx.Module):
         """Starts an episode for each context [n, c] and spends its first N_d steps on probing."""
         act, count = acting(self.probe, noise), engine.family.probe_steps
         episodes, steps = play_from_start(engine, contexts, act, key, count)
-        return Probed(episodes, steps.observation[0], jax.vmap(self.infer, in_axes=1)(steps), steps)
-
-    def infer(self, steps: Transitions) -> Array:
-        """z_d [d] from the probing steps [N_d, ...] of one episode."""
-        return self.dynamics.encode(steps.observation, steps.action, steps.next_observation, steps.valid)
+        return Probed(episodes, steps.observation[0], jax.vmap(self.dynamics.encode, in_axes=1)(steps), steps)
 
     def finish(
         self, engine: Engine, contexts: Array, probed: Probed, z_pi: Array, key: Array, record: bool = False

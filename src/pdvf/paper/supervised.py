@@ -20,7 +20,7 @@ from pdvf.paper import aggregate, policy
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.aggregate import Labelled, ReturnScale
 from pdvf.paper.dynamics import DynamicsAutoencoder
-from pdvf.paper.policy import PolicyAutoencoder, encode_episode
+from pdvf.paper.policy import PolicyAutoencoder
 from pdvf.paper.probe import probe_policy, probe_steps
 from pdvf.paper.prober import Body, Scores
 from pdvf.paper.problem import PROBE_NOISE, Problem, Stream, flat_policies
@@ -40,7 +40,8 @@ class Learning(NamedTuple):
     aggregated: Scores  # OPEs and the returns they got
     filled: Array  # [] how many of its rows are filled
     scale: ReturnScale
-    value: fit.Fit[QuadraticValue]  # M members together
+    members: QuadraticValue  # [M, ...]
+    fit_key: Array  # of what the members learn from
     held_out: Array  # [] loss of the present value function
     initial: QuadraticValue  # [M, ...] before anything was aggregated for it
     snapshots: QuadraticValue  # [H, M, ...] the best stages so far
@@ -104,7 +105,7 @@ class Supervised:
         key, encode_key, fit_key = jax.random.split(key, 3)
         first = jax.tree.map(lambda x: x[:, :, 0], trajectories)  # one training episode a pair
         keys = jax.random.split(encode_key, first.returns.shape)
-        encode = jax.vmap(lambda row: encode_episode(policy, row[0], config.policy.set_size, row[1]))
+        encode = jax.vmap(lambda row: policy.encode(row[0], config.policy.set_size, row[1]))
         bank = jax.lax.map(encode, (first, keys))
         e, d = bank.shape[-1], config.dynamics.embedding
         environments, o = self.problem.contexts.shape[0], first.observation.shape[-1]
@@ -135,7 +136,8 @@ class Supervised:
             scores(max(options.stages, 1) * environments * options.probes),
             empty,
             ReturnScale.of(jnp.zeros((1, environments)), options),
-            fit.start(members, self._value_optimiser(0), fit_key),
+            members,
+            fit_key,
             jnp.full((), jnp.inf),
             members,
             jax.tree.map(lambda x: jnp.broadcast_to(x, (options.snapshots, *x.shape)), members),
@@ -148,23 +150,23 @@ class Supervised:
         rounds = self.options.decoder_rounds
         now = 0 if stage < rounds else 1 if stage == rounds else 2
         state, metrics = self._programs[now]((self.experts, self.trajectories), state)
-        return state, metrics | {"steps": float(self._steps(now) + self._steps_around(stage))}
+        return state, metrics | {"steps": float(self._steps(now, stage))}
 
-    def _steps(self, now: int) -> int:
-        """Environment steps of one of the three programs, for all models."""
-        family = self.problem.engine.family
-        environments, models = len(self.problem.contexts), self.problem.config.model_seeds
-        if now == 0:
-            return models * self._label_rows * family.horizon
-        if now == 1:
-            return models * self.problem.transfer_steps(self._scored)
+    def _steps(self, now: int, stage: int) -> int:
+        """Environment steps of a stage with one of the three programs, for all models.
+
+        The first has those of `start`, which looks for the probe, the last those of `finish`, which probes.
+        """
+        problem, family, environments = self.problem, self.problem.engine.family, len(self.problem.contexts)
         optima = environments * self.options.probes
-        return models * (optima * family.probe_steps + self.problem.transfer_steps(optima))
-
-    def _steps_around(self, stage: int) -> int:
-        """Those of `start`, which looks for the probe, and of `finish`, which probes."""
-        last = len(self.problem.contexts) * self.problem.engine.family.probe_steps * self.problem.config.model_seeds
-        return (probe_steps(self.problem) if stage == 0 else 0) + (last if stage == self.stages - 1 else 0)
+        steps = (
+            self._label_rows * family.horizon,
+            problem.transfer_steps(self._scored),
+            problem.transfer_steps(optima) + optima * family.probe_steps,
+        )[now]
+        if stage == self.stages - 1:
+            steps += environments * family.probe_steps
+        return problem.config.model_seeds * steps + (probe_steps(problem) if stage == 0 else 0)
 
     @cached_property
     def _programs(self) -> list[Program]:
@@ -177,18 +179,11 @@ class Supervised:
         """States that decoded embeddings visit, labelled by the experts they came from; then the decoder learns."""
         config = self.problem.config.policy
         key, visit_key, fit_key = jax.random.split(state.key, 3)
-        visited = aggregate.visit_and_label(
-            self.problem.engine,
-            self.problem.contexts,
-            state.body,
-            experts,
-            state.bank,
-            self._label_rows,
-            state.labelled.valid.shape[1] if self.problem.config.collect.steps else 0,
-            visit_key,
-        )
+        engine, contexts, rows = self.problem.engine, self.problem.contexts, self._label_rows
+        kept = state.labelled.valid.shape[1] if self.problem.config.collect.steps else 0
+        visited = aggregate.visit_and_label(engine, contexts, state.body, experts, state.bank, rows, kept, visit_key)
         labelled = aggregate.append(state.labelled, visited, state.labels)
-        labels = state.labels + self._label_rows
+        labels = state.labels + rows
         original = aggregate.original_labels(trajectories, state.bank)
         count = config.batch * policy.DECODED
         updates = self.options.decoder_epochs * max(original.z_pi.shape[0] // config.batch, 1)
@@ -215,7 +210,7 @@ class Supervised:
         original = state.body.score(engine, contexts, z_pi, score_key, PROBE_NOISE)
         state = state._replace(original=original, scale=ReturnScale.of(original.returns, self.options), key=key)
         state, metrics = self._learn_value(state, self.options.epochs)
-        return state._replace(initial=state.value.model), metrics
+        return state._replace(initial=state.members), metrics
 
     def _aggregate_value(self, experts: Actor, trajectories: Trajectories, state: Learning):
         """Plays the OPEs of the training environments, keeps what they got, then W learns from all of it.
@@ -223,14 +218,9 @@ class Supervised:
         How far W was off for its own OPEs, which it had not seen, counts in the loss that decides which stages stay.
         """
         key, play_key = jax.random.split(state.key)
+        engine, contexts = self.problem.engine, self.problem.contexts
         scores, predicted, own = aggregate.play_optimal(
-            self.problem.engine,
-            self.problem.contexts,
-            state.body,
-            state.value.model,
-            self.options,
-            PROBE_NOISE,
-            play_key,
+            engine, contexts, state.body, state.members, self.options, PROBE_NOISE, play_key
         )
         error = jnp.mean((predicted - state.scale.at(scores.home[::2]).scale(own)) ** 2)
         loss = state.held_out / self.options.members + error
@@ -239,7 +229,7 @@ class Supervised:
         snapshots, losses = jax.tree.map(
             lambda kept, new: jnp.where(keep, kept.at[worst].set(new), kept),
             (state.snapshots, state.losses),
-            (state.value.model, loss),
+            (state.members, loss),
         )
         state = state._replace(
             snapshots=snapshots,
@@ -252,17 +242,18 @@ class Supervised:
         return state, metrics | {"optimal_return": jnp.mean(own), "optimal_error": error}
 
     def _learn_value(self, state: Learning, epochs: int) -> tuple[Learning, dict[str, Array]]:
-        optimiser = self._value_optimiser(epochs)
+        """The members go on for some passes over all scores there are, with a step size that starts anew."""
+        updates = epochs * max(self._scored * self.problem.contexts.shape[0] // self.options.batch, 1)
+        optimiser = aggregate.value_optimiser(self.options, updates)
 
         def loss(members: QuadraticValue, key: Array, held_out: bool = False) -> Array:
             return aggregate.value_loss(
                 members, state.original, state.aggregated, state.filled, state.scale, self.options, key, held_out
             )
 
-        members: Any = state.value.model
-        begun = state.value._replace(optimiser=optimiser.init(members))
-        value, metrics = fit.advance(begun, optimiser, loss, lambda m, k: loss(m, k, True), self._updates(epochs))
-        return state._replace(value=value, held_out=metrics["held_out_loss"]), metrics
+        begun = fit.start(state.members, optimiser, state.fit_key)
+        value, metrics = fit.advance(begun, optimiser, loss, lambda m, k: loss(m, k, True), updates)
+        return state._replace(members=value.model, fit_key=value.key, held_out=metrics["held_out_loss"]), metrics
 
     def finish(self, state: Learning) -> dict[str, Adapter]:
         """`adapter` [S, ...]: what adapts to a new environment, with the best stages of W averaged.
@@ -271,7 +262,7 @@ class Supervised:
         """
 
         def one(state: Learning) -> dict[str, Adapter]:
-            best = state.value.model
+            best = state.members
             if self.options.stages > 0:
                 best = jax.tree.map(lambda x: x[jnp.argmin(state.losses)], state.snapshots)
             chosen = jax.tree.map(partial(where, jnp.isfinite(state.losses)), state.snapshots, best)
@@ -295,9 +286,3 @@ class Supervised:
     def _scored(self) -> int:
         """Embeddings that are scored before training: each kept policy's in two environments, and others."""
         return 2 * self.experts.log_std.shape[0] + self.options.interpolations + self.options.uniform
-
-    def _updates(self, epochs: int) -> int:
-        return epochs * max(self._scored * self.problem.contexts.shape[0] // self.options.batch, 1)
-
-    def _value_optimiser(self, epochs: int):
-        return aggregate.value_optimiser(self.options, self._updates(epochs))

@@ -67,11 +67,6 @@ class Metrics(NamedTuple):
     std: Array
 
 
-def no_metrics(policies: int, updates: int) -> Metrics:
-    """Zeros in place of the metrics [policies, updates]."""
-    return Metrics(*(jnp.zeros((policies, updates)) for _ in Metrics._fields))
-
-
 def initialise(
     engine: Engine, options: PPOOptions, context: Array, key: Array, make_networks: MakeNetworks = make_actor_critic
 ) -> TrainState:
