@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from pdvf.config import Config, ConfigError, with_options
-from pdvf.experiment.files import flatten, oddity, read_file
+from pdvf.config import Config, ConfigError, flatten, with_options
+from pdvf.experiment.files import oddity, read_file
 
 LARGEST = 2**16
 """Bytes of a file; a config.json with every option has a tenth of them."""

@@ -144,15 +144,6 @@ def to_csv(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested objects with their dotted names, such as `ppo.learning_rate`."""
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
 def read_json(path: Path, advice: str) -> dict[str, Any]:
     """The object in a JSON file, as `to_json` could have written it; `advice` ends the message when it is not."""
     data = read_file(path)

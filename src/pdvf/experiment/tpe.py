@@ -19,10 +19,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pdvf.config import ConfigError, from_dict, to_dict, with_options
+from pdvf.config import ConfigError, flatten, from_dict, to_dict, with_options
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.events import Event, Listener
-from pdvf.experiment.files import flatten, read_json, require_fields, to_json, write_file
+from pdvf.experiment.files import read_json, require_fields, to_json, write_file
 from pdvf.experiment.plan import plan
 from pdvf.experiment.store import RunStore
 from pdvf.experiment.sweep import Execute, Sweep, claim, in_words, make_trial, parsed, write_table

@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
-from pdvf.experiment.files import flatten
+from pdvf.config import flatten
 from pdvf.methods import METHODS
 from pdvf.reports import paper, tables
 from pdvf.reports.data import Run, device_text
