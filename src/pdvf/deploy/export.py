@@ -30,7 +30,7 @@ from pdvf.methods.rma import OnlineAgent
 from pdvf.paper.adapter import ANCHORS, Adapter
 from pdvf.paper.pipeline import Problem
 from pdvf.paper.prober import Body
-from pdvf.reports.data import Group, read_returns
+from pdvf.reports.data import read_returns
 from pdvf.reports.statistics import summarise
 
 UNSTATED = "not stated"
@@ -117,26 +117,9 @@ def _size(name: str, arrays: Weights) -> int:
     return arrays[tensor].shape[axis]
 
 
-def tested(store: RunStore, model: int, method: str) -> Group | None:
-    """Honest returns of one model in the test environments, from a run's table of returns, if it has played."""
-    groups = read_returns(store) if (store.folder / "returns.csv").is_file() else ()
-    found = next((g for g in groups if (g.split, g.method, g.protocol) == ("test", method, "honest")), None)
-    if found is None or model >= found.returns.shape[1]:
-        return None
-    return found._replace(returns=found.returns[:, [model]])
-
-
-def measured(store: RunStore, model: int, method: str = "pd-vf") -> dict[str, float]:
-    """Mean honest return of one model in each test environment, by number."""
-    found = tested(store, model, method)
-    if found is None:
-        return {}
-    return {str(n): float(x) for n, x in zip(found.environments, found.returns.mean(axis=(1, 2)), strict=True)}
-
-
 def make_card(store: RunStore, problem: Problem, method: Method, model: int, licence: str) -> dict[str, Any]:
     """The model card, as plain data: what a model was trained on, what it measured, its limits and licence."""
-    contexts, found = np.asarray(problem.contexts, float), tested(store, model, method.name)
+    contexts = np.asarray(problem.contexts, float)
     ends = np.stack([contexts.min(axis=0), contexts.max(axis=0)], axis=1).tolist()
     adapts = method.adapting or bool(method.variant_of)  # its file tells how far the dynamics are from training
     return {
@@ -148,16 +131,20 @@ def make_card(store: RunStore, problem: Problem, method: Method, model: int, lic
             "environment_steps": environment_steps(store).get(method.name),
             "engine": problem.config.engine,
         },
-        "results": [] if found is None else _results(found),
+        "results": _results(store, model, method.name),
         "limits": [UNMEASURED, FAMILIAR if adapts else NO_ADAPTATION, ONE_MODEL],
         "licence": licence,
         "command": read_json(store.folder / "environment.json", "delete it").get("command"),
     }
 
 
-def _results(group: Group) -> list[dict[str, Any]]:
-    """Mean and interval over episodes for each test environment, then for all."""
-    episodes, summary = group.returns.shape[2], summarise(group.returns)
+def _results(store: RunStore, model: int, method: str) -> list[dict[str, Any]]:
+    """Honest returns of one model in each test environment, then in all, with intervals over episodes, if it played."""
+    groups = read_returns(store) if (store.folder / "returns.csv").is_file() else ()
+    group = next((g for g in groups if (g.split, g.method, g.protocol) == ("test", method, "honest")), None)
+    if group is None or model >= group.returns.shape[1]:
+        return []
+    episodes, summary = group.returns.shape[2], summarise(group.returns[:, [model]])
     rows = zip((*group.environments, "all"), (*summary.environments, summary.mean), strict=True)
     return [
         {
