@@ -16,9 +16,8 @@ import scipy.stats
 from pdvf.core.objective import objective_of
 from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
-from pdvf.families.base import Family, HostFamily, MujocoFamily
+from pdvf.families.base import Family, HostFamily
 from pdvf.families.custom import NamedContexts, by_name
-from pdvf.families.gym_ids import gym_id, register
 from pdvf.families.registry import family_names, make_family
 
 MODELS = Path(__file__).parent / "models"
@@ -89,15 +88,12 @@ def _family_of(adapter: Adapter, file: Path, target: str | None) -> Family:
 
 def environment_of(family: Any, number: int, context: np.ndarray) -> gymnasium.Env:
     """An environment of a family, by its number and its context [c]."""
-    if family.name in family_names():
-        register()
-        return gymnasium.make(gym_id(family.name), context=number)
     if isinstance(family, HostFamily):
         named = family.named(context) if isinstance(family, NamedContexts) else by_name(family.context_names, context)
         return gymnasium.wrappers.TimeLimit(family.make(named), family.horizon)
-    from pdvf.engines.gym_envs import FamilyEnv, MujocoEnv
+    from pdvf.engines.gym_envs import FamilyEnv
 
-    return MujocoEnv(family, number) if isinstance(family, MujocoFamily) else FamilyEnv(family, number)
+    return FamilyEnv(family, number)
 
 
 def _episode(adapter: Adapter, env: gymnasium.Env, objective: Any, seed: int) -> float:
