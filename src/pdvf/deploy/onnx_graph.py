@@ -12,7 +12,6 @@ methods that are not written yet. Parts of the memory that no action depends on 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,18 +67,11 @@ def agent_step(
     return action, told, Memory(memory.steps + 1, observation, scaled, transitions, own)
 
 
-class StepProgram(NamedTuple):
-    """A step of an episode as a function of arrays that returns a tuple of arrays."""
-
-    function: Callable[..., tuple[Array, ...]]
-    arguments: list[Array]  # zeros
-    inputs: list[str]
-    outputs: list[str]
-    wanted: set[str]  # what a user needs; the rest is memory, which may turn out to matter to nothing
-
-
-def step_program(agent: Agent, family: Family) -> StepProgram:
-    """`agent_step` of one model (no leading axis), all in float32."""
+def export_onnx(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
+    """The graph of one model (no leading axis) as a file; `about` with the model card is in its metadata."""
+    onnx = library()
+    if not all(np.isfinite(x).all() for x in map(np.asarray, jax.tree.leaves(agent)) if x.dtype.kind == "f"):
+        raise ConfigError("the model cannot be exported: it has numbers that are not finite, expected finite ones")
     observation = jnp.zeros(family.observation.size)
     zero = jnp.zeros(())
     begun = jax.eval_shape(lambda: agent.begin_episode(observation, None))
@@ -88,27 +80,18 @@ def step_program(agent: Agent, family: Family) -> StepProgram:
     start = Memory(zero, observation, rows.action, many, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), begun))
     leaves, structure = jax.tree.flatten(start)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(start)]
-    told = ["novelty"] if isinstance(agent, BeliefAgent) else []
 
-    def function(observation: Array, reward: Array, *given: Array) -> tuple[Array, ...]:
+    def flat(observation: Array, reward: Array, *given: Array) -> tuple[tuple[Array, ...], dict[str, Array]]:
         typed = [x.astype(leaf.dtype) for x, leaf in zip(given, leaves, strict=True)]
-        action, also, after = agent_step(agent, family, jax.tree.unflatten(structure, typed), observation, reward)
-        return action, *(x.astype(jnp.float32) for x in jax.tree.leaves(after)), *(also[name] for name in told)
+        action, told, after = agent_step(agent, family, jax.tree.unflatten(structure, typed), observation, reward)
+        return (action, *(x.astype(jnp.float32) for x in jax.tree.leaves(after))), told
 
     arguments = [observation, zero, *(jnp.zeros(leaf.shape) for leaf in leaves)]
+    traced: Any = jax.make_jaxpr(flat, return_shape=True)(*arguments)
+    program, (_, told) = traced
     inputs = ["observation", "reward", *(f"memory.{name}" for name in names)]
     outputs = ["action", *(f"next.{name}" for name in names), *told]
-    return StepProgram(function, arguments, inputs, outputs, {"action", *told})
-
-
-def export_onnx(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
-    """The graph of one model (no leading axis) as a file; `about` with the model card is in its metadata."""
-    onnx = library()
-    if not all(np.isfinite(x).all() for x in map(np.asarray, jax.tree.leaves(agent)) if x.dtype.kind == "f"):
-        raise ConfigError("the model cannot be exported: it has numbers that are not finite, expected finite ones")
-    step = step_program(agent, family)
-    program = jax.make_jaxpr(step.function)(*step.arguments)
-    graph = Graph(onnx, program, step.inputs, step.outputs, step.wanted)
+    graph = Graph(onnx, program, inputs, outputs, {"action", *told})
     made = onnx.helper.make_model(
         graph.finish(f"{about.get('method', 'agent')} for {family.name}"),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
@@ -130,7 +113,6 @@ def library() -> Any:
         import onnx
         import onnx.checker
         import onnx.helper
-        import onnx.reference
     except ModuleNotFoundError as error:
         raise ConfigError("ONNX files need the package onnx: pip install 'pdvf[export]'") from error
     return onnx
