@@ -30,7 +30,7 @@ from pdvf.methods.play import acting_agent, begin_agent
 from pdvf.paper.pipeline import ArtefactShapes, Problem
 from pdvf.paper.problem import Stream
 from pdvf.reports.data import Run
-from pdvf.reports.style import INK, MUTED, NORMAL, SMALL, TEST, TRAIN, make_figure
+from pdvf.reports.style import INK, NORMAL, SMALL, TEST, TRAIN, make_figure
 from pdvf.reports.tables import ours
 
 STRIP, FILM = 6, 48
@@ -196,7 +196,7 @@ def strips(run: Run) -> Figure | None:
         )
     words = f"first model of {run.label(run.filmed[0].method)}"
     words += f"; the arrow is the hidden {arrow}" if (arrow := getattr(family, "arrow", None)) else ""
-    figure.supxlabel(words, fontsize=NORMAL, color=MUTED, bbox=LABEL)
+    figure.supxlabel(words, fontsize=NORMAL, color=INK, bbox=LABEL)
     return figure
 
 
