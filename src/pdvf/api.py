@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from pdvf import __version__
 from pdvf.config import ConfigError, from_dict, to_dict, with_options
 from pdvf.config.presets import preset as make_preset
-from pdvf.deploy.export import UNSTATED, export, make_card, measured, require_exportable
+from pdvf.deploy.export import UNSTATED, export, make_card, require_exportable
 from pdvf.deploy.pretrained import find
 from pdvf.deploy.runtime import Adapter
 from pdvf.experiment.comparison import find_methods
@@ -205,13 +205,14 @@ class Run:
         chosen, path = find_methods((method,))[0], Path(file)
         require_exportable(chosen)
         agent, family = self._agent(chosen, model), self.problem.engine.family
+        card = make_card(self.store, self.problem, chosen, model, licence)
         about = {
             "method": chosen.name,
             "model": model,
             "seed": self.problem.config.seed,
             "pdvf": __version__,
-            "measured": measured(self.store, model, chosen.name),
-            "card": make_card(self.store, self.problem, chosen, model, licence),
+            "measured": {str(row["environment"]): row["mean"] for row in card["results"][:-1]},
+            "card": card,
         }
         if path.suffix == ".onnx":
             from pdvf.deploy.onnx_graph import export_onnx  # the extra `export`

@@ -10,11 +10,14 @@ from test_belief_runtime import make_agent
 from test_runtime import OPTIONS, make_adapter
 
 from pdvf.cli.main import main
-from pdvf.deploy.export import export, measured
+from pdvf.config import to_dict
+from pdvf.deploy.export import export, make_card
 from pdvf.deploy.pretrained import Played, interval, table
 from pdvf.experiment.store import RunStore
 from pdvf.families import make_family
-from tiny import relaxed
+from pdvf.methods import METHODS
+from pdvf.paper.pipeline import Problem
+from tiny import TINY, relaxed
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +73,13 @@ def test_a_model_of_another_size_than_its_family(file, tmp_path, capsys):
 
 
 def test_measured_returns_are_those_of_the_model(tmp_path):
-    store = RunStore.create(tmp_path, {}, "")
-    assert measured(store, 0) == {}
+    store, problem = RunStore.create(tmp_path, to_dict(TINY), ""), Problem(TINY)
+
+    def measured(model: int) -> dict[str, float]:
+        rows = make_card(store, problem, METHODS["pd-vf"], model, "")["results"]
+        return {row["environment"]: row["mean"] for row in rows}
+
+    assert measured(0) == {}
     columns = ("family", "split", "environment", "method", "protocol", "seed", "episode", "return")
     with (tmp_path / "returns.csv").open("w", newline="") as opened:
         writer = csv.writer(opened)
@@ -80,8 +88,8 @@ def test_measured_returns_are_those_of_the_model(tmp_path):
             for seed, values in enumerate(returns):
                 for episode, value in enumerate(values):
                     writer.writerow(("spaceship", "test", 16, method, "honest", seed, episode, value))
-    assert measured(store, 0) == {"16": pytest.approx(0.6)}
-    assert measured(store, 2) == {}
+    assert measured(0) == {16: pytest.approx(0.6), "all": pytest.approx(0.6)}
+    assert measured(2) == {}
 
 
 def test_the_model_that_comes_with_the_package_does_what_its_run_measured(capsys):

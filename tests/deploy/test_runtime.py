@@ -145,6 +145,22 @@ def test_it_says_how_far_the_dynamics_are_from_training(file):
     assert runtime.out_of_distribution == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_what_is_inferred_is_unknown_while_it_probes(file):
+    runtime = Runtime.load(file)
+    runtime.reset([2.5, 0.2])
+    runtime.act([2.5, 0.2])
+    before = runtime.inferred
+    runtime.act([2.6, 0.3])
+    after = runtime.inferred
+    assert list(before) == list(after) == ["predicted_return", "out_of_distribution", "z_d", "z_pi"]
+    for name in before:
+        assert np.isnan(before[name]).all()
+        assert np.isfinite(after[name]).all()
+        assert np.shape(before[name]) == np.shape(after[name])
+    after["z_d"][:] = 9.0  # it is the caller's
+    assert np.abs(runtime.inferred["z_d"]).max() <= 1.0
+
+
 def test_the_file_says_what_it_is_for(file):
     about = Runtime.load(file).about
     assert about["family"] == "spaceship"

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from matplotlib.text import Text
+from PIL import Image
 
 from fake_run import LEVEL, make_run
 from pdvf import __version__
@@ -21,9 +23,9 @@ from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.store import RunStore
 from pdvf.methods import METHODS as AGENTS
-from pdvf.reports import bars, figures, paper, report, tables, write_report
+from pdvf.reports import bars, figures, films, paper, report, tables, write_report
 from pdvf.reports.data import read_run
-from pdvf.reports.page import PIXELS_PER_INCH, SMALLEST_LETTERS, render
+from pdvf.reports.page import PIXELS_PER_INCH, SMALLEST_LETTERS, Shown, render
 from pdvf.reports.statistics import difference, probability_of_improvement, summarise
 from pdvf.reports.style import METHODS, SMALL, circle_colours, png
 
@@ -163,6 +165,33 @@ def test_a_run_without_ours(store):
     text = plain(write_report(store).read_text(encoding="utf-8"))
     assert "Spaceship" in text
     assert not [words for words in ("PD-VF on", "minus it", "peek") if words in text]
+
+
+@pytest.mark.parametrize("better", ["pd-vf", "pd-vf-plus"])
+def test_the_title_names_the_method_of_the_verdict(tmp_path, better):
+    run = read_run(make_run(tmp_path / "run", ("pd-vf", "pd-vf-plus", "nn")))
+    gain = {better: 5.0}
+    groups = [g._replace(returns=g.returns + gain.get(g.method, 0.0)) for g in run.groups]
+    html = render(replace(run, groups=tuple(g._replace(summary=summarise(g.returns)) for g in groups)), [], [])
+    name = AGENTS[better].look.label.rstrip("*")
+    assert f"<h1>{name} on Spaceship</h1>" in html
+    assert f"{name} returns 5." in html
+
+
+def test_strips_show_the_page_between_the_pictures(store):
+    """On a dark page a white frame would stand out; words have a ground of their own."""
+    seen = films.FilmedEpisode(16, "pd-vf", 0.5, (0, 1, 2), 3, np.full((3, 24, 32, 3), 90, np.uint8))
+    run = replace(read_run(store), filmed=[seen])
+    vars(run)["made"] = None  # a family that draws itself has films alone
+    figure = films.strips(run)
+    assert figure is not None
+    picture = Image.open(io.BytesIO(png(figure)))
+    clear = np.asarray(picture)[..., 3] == 0
+    assert clear[0].all()
+    assert clear.mean() > 0.4  # three of six places are empty
+    words = [text for text in figure.findobj(Text) if text.get_text()]
+    assert len(words) == 5
+    assert all(text.get_bbox_patch() is not None for text in words)
 
 
 def test_numbers_on_the_page_are_those_of_the_run(finished):
@@ -374,8 +403,9 @@ def test_constant_values(store):
     run = read_run(store)
     figure = values.draw(run)
     assert figure is not None
-    assert len(png(figure)) > 10_000
-    assert "Spearman" not in values.caption(run)
+    data = png(figure)
+    assert len(data) > 10_000
+    assert "Spearman" not in render(run, [Shown("values", values.title, data)], [])
 
 
 def test_reads_histories(store):

@@ -26,7 +26,7 @@ def test_interquartile_mean_by_hand():
 
 def test_interval_by_hand():
     # 0, 1, ..., 100: the 2.5 % and 97.5 % quantiles are 2.5 and 97.5.
-    low, high = interval(np.arange(101.0)[:, None], 0.95)
+    low, high = interval(np.arange(101.0)[:, None])
     np.testing.assert_allclose([low, high], [[2.5], [97.5]])
 
 
@@ -91,12 +91,6 @@ def test_one_seed_has_an_interval_over_episodes():
     assert alone.mean == (2.0, 2.0, 2.0)
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (0, 4, 5), (3, 4, 0)])
-def test_shapes_that_are_no_returns(shape):
-    with pytest.raises(ValueError, match="expected environments, seeds and episodes"):
-        resample(np.zeros(shape))
-
-
 def test_rank_correlation():
     x = np.array([1.0, 2.0, 3.0, 4.0])
     assert rank_correlation(x, x**3) == pytest.approx(1.0)
@@ -129,11 +123,6 @@ def test_probability_of_improvement_is_certain_where_methods_do_not_overlap():
     assert half.low < half.value < half.high
 
 
-def test_improvement_needs_the_same_environments():
-    with pytest.raises(ValueError, match="3 and 2 environments"):
-        probability_of_improvement(np.zeros((3, 1, 1)), np.zeros((2, 1, 1)))
-
-
 def test_difference_of_means_and_its_interval():
     rng = np.random.default_rng(0)
     better, worse = rng.normal(1.0, 0.1, (4, 5, 10)), rng.normal(0.2, 0.1, (4, 3, 6))
@@ -144,8 +133,6 @@ def test_difference_of_means_and_its_interval():
     assert alike.low < 0 < alike.high
     alone = difference(better[:, :1], worse[:, :1])  # one seed each: over episodes
     assert 0.6 < alone.low < alone.high < 1.0
-    with pytest.raises(ValueError, match="4 and 2 environments, expected the same"):
-        difference(better, worse[:2])
 
 
 def test_paired_difference_draws_the_same_seeds_for_both():

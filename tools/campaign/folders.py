@@ -48,6 +48,7 @@ from pdvf.methods import METHODS
 from pdvf.paper import pipeline
 from pdvf.reports import embedded, page, report, tables
 from pdvf.reports.data import read_returns, read_run
+from pdvf.reports.style import png
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "runs" / "campaign"
@@ -591,8 +592,7 @@ class Session:
                 entry = rng.choice(report.ENTRIES)
                 figure = entry.draw(run)
                 if figure is not None:
-                    entry.caption(run)
-                    figure.savefig(io.BytesIO(), format="png", dpi=30)
+                    page.render(run, [page.Shown(entry.name, entry.title, png(figure))], [])
             elif chance < DRAWN + REPORTED:
                 report.write_report(store)
 

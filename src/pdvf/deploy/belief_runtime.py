@@ -18,6 +18,7 @@ class BeliefAdapter(Adapter):
     float64. A step from which no finite belief follows is left out.
     """
 
+    infers = ("mean", "covariance", "novelty")
     adapting = True
     """Whether the policy is told the belief's mean. Without, it is told code 0, the middle of those of training, as
     surely as the belief knows better: what one policy for all environments is worth."""
@@ -50,9 +51,6 @@ class BeliefAdapter(Adapter):
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _knows(self) -> dict[str, Any]:
-        return {"mean": self.mean, "covariance": self.covariance, "novelty": self.novelty}
-
     def _begin_episode(self) -> None:
         size = self._code
         self.mean, self.covariance = np.zeros(size), np.eye(size) * self._prior_std**2
@@ -60,11 +58,6 @@ class BeliefAdapter(Adapter):
         self._surprise, self.steps = 0.0, 0
         prior = np.zeros(size), np.ones(size)
         self._seen = np.concatenate([np.zeros(self.observation_size), *prior]).astype(np.float32)
-
-    def _rehearse(self) -> None:
-        zeros = np.zeros(self.observation_size, np.float32)
-        self._update(zeros, np.zeros(self.action_size, np.float32), zeros)
-        self._begin_episode()
 
     def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
         if previous is not None:

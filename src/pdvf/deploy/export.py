@@ -15,7 +15,7 @@ import numpy as np
 
 from pdvf.adapt import belief, model
 from pdvf.core.validation import ConfigError
-from pdvf.deploy.model_format import FORMAT, LAYOUTS, VERSION, AdapterError, Weights, check, pack
+from pdvf.deploy.model_format import FORMAT, LAYOUTS, VERSION, AdapterError, Weights, check, expected_shapes, pack
 from pdvf.experiment.cost import environment_steps
 from pdvf.experiment.files import read_json
 from pdvf.experiment.store import RunStore
@@ -30,7 +30,7 @@ from pdvf.methods.rma import OnlineAgent
 from pdvf.paper.adapter import ANCHORS, Adapter
 from pdvf.paper.pipeline import Problem
 from pdvf.paper.prober import Body
-from pdvf.reports.data import Group, read_returns
+from pdvf.reports.data import read_returns
 from pdvf.reports.statistics import summarise
 
 UNSTATED = "not stated"
@@ -65,6 +65,7 @@ def export(agent: Any, family: Family, about: dict[str, Any]) -> bytes:
         "sizes": {name: _size(name, arrays) for name in LAYOUTS[layout].sizes},
         **about,
     }
+    arrays = {name: arrays[name] for name in expected_shapes(described) if name in arrays}
     try:
         check(described, arrays)
     except AdapterError as error:
@@ -117,26 +118,9 @@ def _size(name: str, arrays: Weights) -> int:
     return arrays[tensor].shape[axis]
 
 
-def tested(store: RunStore, model: int, method: str) -> Group | None:
-    """Honest returns of one model in the test environments, from a run's table of returns, if it has played."""
-    groups = read_returns(store) if (store.folder / "returns.csv").is_file() else ()
-    found = next((g for g in groups if (g.split, g.method, g.protocol) == ("test", method, "honest")), None)
-    if found is None or model >= found.returns.shape[1]:
-        return None
-    return found._replace(returns=found.returns[:, [model]])
-
-
-def measured(store: RunStore, model: int, method: str = "pd-vf") -> dict[str, float]:
-    """Mean honest return of one model in each test environment, by number."""
-    found = tested(store, model, method)
-    if found is None:
-        return {}
-    return {str(n): float(x) for n, x in zip(found.environments, found.returns.mean(axis=(1, 2)), strict=True)}
-
-
 def make_card(store: RunStore, problem: Problem, method: Method, model: int, licence: str) -> dict[str, Any]:
     """The model card, as plain data: what a model was trained on, what it measured, its limits and licence."""
-    contexts, found = np.asarray(problem.contexts, float), tested(store, model, method.name)
+    contexts = np.asarray(problem.contexts, float)
     ends = np.stack([contexts.min(axis=0), contexts.max(axis=0)], axis=1).tolist()
     adapts = method.adapting or bool(method.variant_of)  # its file tells how far the dynamics are from training
     return {
@@ -148,16 +132,20 @@ def make_card(store: RunStore, problem: Problem, method: Method, model: int, lic
             "environment_steps": environment_steps(store).get(method.name),
             "engine": problem.config.engine,
         },
-        "results": [] if found is None else _results(found),
+        "results": _results(store, model, method.name),
         "limits": [UNMEASURED, FAMILIAR if adapts else NO_ADAPTATION, ONE_MODEL],
         "licence": licence,
         "command": read_json(store.folder / "environment.json", "delete it").get("command"),
     }
 
 
-def _results(group: Group) -> list[dict[str, Any]]:
-    """Mean and interval over episodes for each test environment, then for all."""
-    episodes, summary = group.returns.shape[2], summarise(group.returns)
+def _results(store: RunStore, model: int, method: str) -> list[dict[str, Any]]:
+    """Honest returns of one model in each test environment, then in all, with intervals over episodes, if it played."""
+    groups = read_returns(store) if (store.folder / "returns.csv").is_file() else ()
+    group = next((g for g in groups if (g.split, g.method, g.protocol) == ("test", method, "honest")), None)
+    if group is None or model >= group.returns.shape[1]:
+        return []
+    episodes, summary = group.returns.shape[2], summarise(group.returns[:, [model]])
     rows = zip((*group.environments, "all"), (*summary.environments, summary.mean), strict=True)
     return [
         {
@@ -174,21 +162,8 @@ def _results(group: Group) -> list[dict[str, Any]]:
 def body_parts(body: Body) -> dict[str, Any]:
     """What probes and infers z_d."""
     encoder = body.dynamics.encoder
-    return {
-        "probe.observation": body.probe.observation,
-        "probe.layers": body.probe.layers,
-        "dynamics.observation": body.dynamics.observation,
-        "dynamics.change": body.dynamics.change,
-        **{f"encoder.{name}": getattr(encoder, name) for name in ("element", "query", "key", "value", "output")},
-        "encoder.feed_forward": encoder.feed_forward.layers,
-        "encoder.norms": encoder.norms,
-        "encoder.embedding": encoder.embedding,
-    }
-
-
-def actor_parts(actor: Any) -> dict[str, Any]:
-    """A policy, or several of them [K, ...]."""
-    return {"actor.observation": actor.observation, "actor.layers": actor.layers}
+    own = {"probe": body.probe, "dynamics": body.dynamics, "encoder": encoder}
+    return own | {"encoder.feed_forward": encoder.feed_forward.layers}
 
 
 def value_parts(adapter: Adapter) -> dict[str, Any]:
@@ -210,21 +185,11 @@ def value_parts(adapter: Adapter) -> dict[str, Any]:
 
 def belief_parts(agent: BeliefAgent) -> dict[str, Any]:
     """A policy under a belief; the effect on states is for training alone."""
-    names = ("observation", "change", "origin", "frame", "temperature")
-    return {
-        **actor_parts(agent.actor),
-        "model.layers": agent.model.prediction_net.layers,
-        **{f"model.{name}": getattr(agent.model, name) for name in names},
-    }
+    return {"actor": agent.actor, "model": agent.model, "model.layers": agent.model.prediction_net.layers}
 
 
-def nearest_parts(agent: NearestPolicy) -> dict[str, Any]:
-    """Policies [K, ...] with the z_d that each is for."""
-    return {**body_parts(agent.body), **actor_parts(agent.actors), "centres": agent.centres}
-
-
-def _named_arrays(parts: dict[str, Any]) -> Weights:
-    """All arrays of some parts, under the names that the runtime knows."""
+def _named_arrays(parts: Any) -> Weights:
+    """All arrays of some parts, by their paths; the runtime knows those that it needs by the same names."""
     found = jax.tree.leaves_with_path(parts)
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(array) for path, array in found}
 
@@ -237,19 +202,18 @@ def _familiar(z_d: np.ndarray) -> np.ndarray:
     return np.asarray(max(apart.min(axis=1).max(), 1e-6), np.float32)
 
 
-Part = Callable[[Any], dict[str, Any]]
-AGENTS: dict[type, tuple[str, Part, Part]] = {
+AGENTS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], dict[str, Any]]]] = {
     Adapter: ("value", value_parts, value_fields),
     ValueFunction: ("value", lambda x: value_parts(x.adapter), lambda x: value_fields(x.adapter)),
     BeliefAgent: ("belief", belief_parts, belief_fields),
-    Unconditioned: ("policy", lambda x: actor_parts(x.actor), lambda _: {}),
-    DynamicsConditioned: ("conditioned", lambda x: body_parts(x.body) | actor_parts(x.actor), lambda _: {}),
-    NearestPolicy: ("nearest", nearest_parts, lambda _: {}),
-    OnlineAgent: (
-        "history",
-        lambda x: {**actor_parts(x.actor), "estimator": x.estimator},
-        lambda x: {"history": x.history},
+    Unconditioned: ("policy", lambda x: x, lambda _: {}),
+    DynamicsConditioned: ("conditioned", lambda x: body_parts(x.body) | {"actor": x.actor}, lambda _: {}),
+    NearestPolicy: (
+        "nearest",
+        lambda x: body_parts(x.body) | {"actor": x.actors, "centres": x.centres},
+        lambda _: {},
     ),
+    OnlineAgent: ("history", lambda x: x, lambda x: {"history": x.history}),
 }
 """Layout, parts and header fields for each kind of agent."""
 NUMPY = tuple(name for name, method in METHODS.items() if not (method.privileged or method.rewarded))

@@ -75,26 +75,21 @@ class Graph:
         if name in INSIDE:
             inside = params.get("jaxpr") or params.get("call_jaxpr")
             return self.run(inside.jaxpr, inside.consts, given)
-        shapes = [atom.aval.shape for atom in equation.invars]
-        after = [var.aval for var in equation.outvars]
-        if name in SAME:
-            return [self.node(SAME[name], *given)]
-        if name not in RULES and not any(isinstance(x, str) for x in given):  # known now
+        if not any(isinstance(x, str) for x in given):  # known now
             found = equation.primitive.bind(*map(jnp.asarray, given), **params)
             return [np.asarray(x) for x in (found if equation.primitive.multiple_results else [found])]
+        if name in SAME:
+            return [self.node(SAME[name], *given)]
         if name not in RULES:
             raise ConfigError(f"the agent computes {name!r}, which has no rule for ONNX: export it for NumPy instead")
+        shapes = [atom.aval.shape for atom in equation.invars]
+        after = [var.aval for var in equation.outvars]
         return _list(RULES[name](_Call(self, given, shapes, after, params)))
 
     def node(self, kind: str, *given: Value, outputs: int = 1, **attributes: Any) -> Any:
-        """Adds a node; the name of its output, or a list of them. What is known by now is computed instead."""
-        names, helper = [self._new() for _ in range(outputs)], self._onnx.helper
-        if given and not any(isinstance(x, str) for x in given):
-            known = dict(zip(map(str, range(len(given))), map(np.asarray, given), strict=True))
-            found = self._onnx.reference.ReferenceEvaluator(helper.make_node(kind, [*known], names, **attributes))
-            values = [np.asarray(x) for x in found.run(None, known)]
-            return values[0] if outputs == 1 else values
-        self._nodes.append(helper.make_node(kind, [self._name(x) for x in given], names, **attributes))
+        """Adds a node; the name of its output, or a list of them."""
+        names = [self._new() for _ in range(outputs)]
+        self._nodes.append(self._onnx.helper.make_node(kind, [self._name(x) for x in given], names, **attributes))
         return names[0] if outputs == 1 else names
 
     def cast(self, x: Value, dtype: Any) -> Value:

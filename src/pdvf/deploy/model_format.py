@@ -220,14 +220,11 @@ LAYOUTS = {
 
 def bounds(about: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest action [a]: the float32 numbers nearest to the bounds that are not outside them."""
-    pairs = ((about["action_low"], np.inf), (about["action_high"], -np.inf))
-    inside = []
-    for values, inwards in pairs:
-        exact = np.array(values, np.float64)
-        near = exact.astype(np.float32)
-        outside = near < exact if inwards > 0 else near > exact
-        inside.append(np.where(outside, np.nextafter(near, np.float32(inwards)), near))
-    return inside[0], inside[1]
+    low, high = np.array(about["action_low"], np.float64), np.array(about["action_high"], np.float64)
+    least, most = low.astype(np.float32), high.astype(np.float32)
+    least = np.where(least < low, np.nextafter(least, np.float32(np.inf)), least)
+    most = np.where(most > high, np.nextafter(most, np.float32(-np.inf)), most)
+    return least, most
 
 
 def check(about: Any, weights: Weights) -> None:

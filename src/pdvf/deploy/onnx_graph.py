@@ -113,7 +113,6 @@ def library() -> Any:
         import onnx
         import onnx.checker
         import onnx.helper
-        import onnx.reference
     except ModuleNotFoundError as error:
         raise ConfigError("ONNX files need the package onnx: pip install 'pdvf[export]'") from error
     return onnx

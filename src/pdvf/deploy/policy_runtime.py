@@ -14,18 +14,12 @@ from pdvf.deploy.runtime import Adapter, Network, relu, scale
 class PolicyAdapter(Adapter):
     """One policy for all dynamics (PPOall, the best single one): there is nothing that it infers."""
 
-    def _knows(self) -> dict[str, Any]:
-        return {}
-
     def _begin_episode(self) -> None:
         pass
 
     def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
         del previous
         return self._policy(s)
-
-    def _rehearse(self) -> None:
-        self._decide(np.zeros(self.observation_size, np.float32), None)
 
 
 class HistoryAdapter(Adapter):
@@ -34,14 +28,13 @@ class HistoryAdapter(Adapter):
     `estimate` [f] is in the units that the policy was trained with.
     """
 
+    infers = ("estimate",)
+
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         super().__init__(weights, about, hold_last_action)
         self._transition = Network(weights, "estimator.each.layers", relu, 2)
         self._together = Network(weights, "estimator.together.layers", relu, 2)
         self._begin_episode()
-
-    def _knows(self) -> dict[str, Any]:
-        return {"estimate": self.estimate}
 
     def _begin_episode(self) -> None:
         self._rows: deque[np.ndarray] = deque(maxlen=self.about["history"])
@@ -60,8 +53,3 @@ class HistoryAdapter(Adapter):
         change = scale(self._weights, "estimator.change", following - observation)
         place = scale(self._weights, "estimator.observation", observation)
         return relu(self._transition(np.concatenate([place, action, change])))
-
-    def _rehearse(self) -> None:
-        zeros = np.zeros(self.observation_size, np.float32)
-        self._decide(zeros, (zeros, np.zeros(self.action_size, np.float32)))
-        self._begin_episode()

@@ -18,7 +18,6 @@ from pdvf.core.validation import ConfigError
 from pdvf.deploy.runtime import Adapter, AdapterError
 from pdvf.families.base import Family, HostFamily
 from pdvf.families.custom import NamedContexts, by_name
-from pdvf.families.gym_ids import gym_id, register
 from pdvf.families.registry import family_names, make_family
 
 MODELS = Path(__file__).parent / "models"
@@ -89,9 +88,6 @@ def _family_of(adapter: Adapter, file: Path, target: str | None) -> Family:
 
 def environment_of(family: Any, number: int, context: np.ndarray) -> gymnasium.Env:
     """An environment of a family, by its number and its context [c]."""
-    if family.name in family_names():
-        register()
-        return gymnasium.make(gym_id(family.name), context=number)
     if isinstance(family, HostFamily):
         named = family.named(context) if isinstance(family, NamedContexts) else by_name(family.context_names, context)
         return gymnasium.wrappers.TimeLimit(family.make(named), family.horizon)

@@ -14,6 +14,8 @@ from pdvf.deploy.runtime import ONE, Adapter, Network, clip, relu, scale
 class ProbingAdapter(Adapter):
     """Probes for the first N_d steps of an episode; `z_d` [d] is there once they are over, None before."""
 
+    infers: tuple[str, ...] = ("z_d",)
+
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         super().__init__(weights, about, hold_last_action)
         self._probe = Network(weights, "probe.layers", np.tanh)
@@ -44,15 +46,6 @@ class ProbingAdapter(Adapter):
         if self.z_d is None:
             return clip(self._probe(scale(self._weights, "probe.observation", s)), -ONE, ONE)
         return self._own(s)
-
-    def _rehearse(self) -> None:
-        s, a = np.zeros((1, self.observation_size), np.float32), np.zeros((1, self.action_size), np.float32)
-        self._choose(s[0], self.infer(s, a, s))
-        self._begin_episode()
-
-    def _knows(self) -> dict[str, Any]:
-        unknown = np.full(self.about["sizes"]["z_d"], np.nan, np.float32)
-        return {"z_d": unknown if self.z_d is None else self.z_d}
 
     def infer(self, observation: np.ndarray, action: np.ndarray, following: np.ndarray) -> np.ndarray:
         """z_d [d] from transitions s [m, o], a [m, a] scaled, s' [m, o]."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import abc
 import importlib
 import os
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -45,6 +46,8 @@ class Adapter(abc.ABC):
     `predicted_return` is NaN until there is a prediction.
     """
 
+    infers: tuple[str, ...] = ()
+    """What a method infers besides `predicted_return` and `out_of_distribution`: attributes."""
     predicted_return = float("nan")
 
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
@@ -87,8 +90,7 @@ class Adapter(abc.ABC):
                 raise AdapterError(f"{file} is for {name} {about[name]!r}, expected {wanted!r}: load another file")
         module, name = ADAPTERS[layout_name(about)]
         adapter: Adapter = getattr(importlib.import_module(module), name)(weights, about, hold_last_action)
-        with np.errstate(all="ignore"):
-            adapter._rehearse()
+        adapter._rehearse()
         return adapter
 
     def reset(self, observation: Any) -> None:
@@ -141,8 +143,9 @@ class Adapter(abc.ABC):
         Always `predicted_return` and `out_of_distribution`; besides `z_d` and `z_pi` (PD-VF), `mean` and `covariance`
         of the belief (PD-VF-plus), or what else the method infers.
         """
-        common = {"predicted_return": self.predicted_return, "out_of_distribution": self.out_of_distribution}
-        return common | {name: np.copy(x) if isinstance(x, np.ndarray) else x for name, x in self._knows().items()}
+        found = {name: getattr(self, name) for name in ("predicted_return", "out_of_distribution", *self.infers)}
+        unknown = {name: np.full(size, np.nan, np.float32) for name, size in self.about["sizes"].items()}
+        return {name: unknown[name] if x is None else copy(x) for name, x in found.items()}
 
     def card(self) -> str:
         """The model card in Markdown: what the model was trained on, what it measured, its limits and licence."""
@@ -169,10 +172,6 @@ class Adapter(abc.ABC):
         return clip(self._actor(scale(self._weights, "actor.observation", seen)), -ONE, ONE)
 
     @abc.abstractmethod
-    def _knows(self) -> dict[str, Any]:
-        """What a method infers beside these."""
-
-    @abc.abstractmethod
     def _begin_episode(self) -> None:
         """Forgets the episode before."""
 
@@ -180,9 +179,14 @@ class Adapter(abc.ABC):
     def _decide(self, s: np.ndarray, previous: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
         """The scaled action [a] for an observation [o]; `previous` is the one before and what was done, if known."""
 
-    @abc.abstractmethod
     def _rehearse(self) -> None:
         """Adapts once, to nothing: the first episode finds the libraries loaded, and memory does not grow after."""
+        nothing = np.zeros(self.observation_size)
+        self.reset(nothing)
+        for _ in range(self.probe_steps + 1):
+            self.act(nothing)
+        self._begin_episode()
+        self._begun = False
 
     def _check(self, observation: Any) -> np.ndarray | None:
         """A copy of an observation [o] as float32; None where the last action is to be held."""

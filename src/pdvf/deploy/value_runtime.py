@@ -17,6 +17,8 @@ class ValueAdapter(ProbingAdapter):
     `z_d`, `z_pi` and `predicted_return` are there once the probing steps are over.
     """
 
+    infers = ("z_d", "z_pi")
+
     def __init__(self, weights: Weights, about: dict[str, Any], hold_last_action: bool = False):
         super().__init__(weights, about, hold_last_action)
         self._decoder = Network(weights, "decoder.layers", relu)

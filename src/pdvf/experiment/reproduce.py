@@ -18,7 +18,7 @@ from pdvf.families.registry import family_names
 from pdvf.methods import METHODS
 from pdvf.paper.pipeline import PHASES
 from pdvf.reports.data import read_run
-from pdvf.reports.page import Section, index_page, status_page
+from pdvf.reports.page import TEMPLATES
 from pdvf.reports.tables import Table, headline
 
 FIGURES = (
@@ -43,7 +43,8 @@ def write_status(out: Path, tasks: Sequence[Task]) -> str:
     done = sum(taken is not None for taken in seconds.values())
     line = f"{done} of {len(seconds)} tasks done, {sum(spent.values()) / 60:.1f} minutes spent on them"
     table = Table(["Task", *families], rows, lead=len(rows) - 1)
-    write_file(out / "status.html", status_page(line, table).encode())
+    page = TEMPLATES.get_template("status.html").render(line=line, table=table)
+    write_file(out / "status.html", page.encode())
     return line
 
 
@@ -64,6 +65,7 @@ def write_index(out: Path) -> Path:
         run = read_run(RunStore.open(out / family, family=family))
         files = {title: out / family / "figures" / f"{name}.png" for name, title in FIGURES}
         figures = {title: file.read_bytes() for title, file in files.items() if file.is_file()}
-        sections.append(Section(family, headline(run), figures))
-    write_file(out / "index.html", index_page(sections).encode())
+        sections.append({"family": family, "table": headline(run), "figures": figures})
+    page = TEMPLATES.get_template("index.html").render(sections=sections)
+    write_file(out / "index.html", page.encode())
     return out / "index.html"

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 import safetensors.numpy
 
+from pdvf.config import flatten
 from pdvf.experiment import files
 from pdvf.experiment.errors import RunError
 from pdvf.experiment.locking import locked
@@ -345,6 +346,6 @@ def _config_hash(config: Mapping[str, Any]) -> str:
 
 def _changes(run: dict[str, Any], given: dict[str, Any]) -> list[str]:
     """One phrase for each option in which two configurations differ."""
-    old, new = ({k: json.dumps(v) for k, v in files.flatten(config)} for config in (run, given))
+    old, new = ({k: json.dumps(v) for k, v in flatten(config)} for config in (run, given))
     pairs = {name: (old.get(name, "absent"), new.get(name, "absent")) for name in new | old}
     return [f"{name}: {then} in the run, {now} given" for name, (then, now) in pairs.items() if then != now]

@@ -259,6 +259,4 @@ def _log_scale(axes: Axes, shown: np.ndarray) -> None:
 
 def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
     """Mean of what is there, NaN where nothing is."""
-    there = ~np.isnan(values)
-    count = there.sum(axis=axis)
-    return np.where(count > 0, np.where(there, values, 0.0).sum(axis=axis) / np.maximum(count, 1), np.nan)
+    return np.ma.masked_invalid(values).mean(axis=axis).filled(np.nan)

@@ -30,8 +30,8 @@ from pdvf.methods.play import acting_agent, begin_agent
 from pdvf.paper.pipeline import ArtefactShapes, Problem
 from pdvf.paper.problem import Stream
 from pdvf.reports.data import Run
-from pdvf.reports.style import INK, MUTED, NORMAL, SMALL, TEST, TRAIN, make_figure
-from pdvf.reports.tables import OURS
+from pdvf.reports.style import INK, NORMAL, SMALL, TEST, TRAIN, make_figure
+from pdvf.reports.tables import ours
 
 STRIP, FILM = 6, 48
 """Frames of a strip and of a film."""
@@ -72,8 +72,7 @@ def film_episodes(store: RunStore, run: Run) -> list[FilmedEpisode]:
     """
     if isinstance(run.made, DrawnFamily):
         return _drawn(run, run.made)
-    ranked = [group.method for group in run.best_first("test", "honest") if group.method in OURS]
-    method = next((name for name in ranked if store.has(agent_artefact(name))), None)
+    method = next((name for name in ours(run) if store.has(agent_artefact(name))), None)
     if method is None or not _makes_pictures(run.made):
         return []
     problem, family = Problem(from_dict(dict(run.config))), cast(Any, run.made)
@@ -179,21 +178,25 @@ def strips(run: Run) -> Figure | None:
         return None
     family: Any = run.made
     figure = make_figure(1.9 * STRIP + 1.3, 1.52 * len(run.filmed))
+    figure.set_facecolor("none")  # dark pages show through between the pictures, and words stand in boxes
     panels = figure.subplots(len(run.filmed), STRIP, squeeze=False, gridspec_kw={"wspace": 0.02, "hspace": 0.02})
     for row, seen in zip(panels, run.filmed, strict=True):
         wanted = np.linspace(0, seen.steps[-1], STRIP).astype(int)
         for axes in row:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
+            axes.patch.set_visible(False)
         for axes, step in zip(row, np.unique(wanted).tolist(), strict=False):
             axes.imshow(seen.pictures[seen.steps.index(step)])
             words = f"step {step}"
             axes.text(0.03, 0.95, words, transform=axes.transAxes, va="top", fontsize=SMALL, color=INK, bbox=LABEL)
         words = f"Environment {seen.environment}\nreturn {run.number(seen.returned)}"
-        row[0].set_ylabel(words, fontsize=NORMAL, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+        row[0].set_ylabel(
+            words, fontsize=NORMAL, color=INK, rotation=0, ha="right", va="center", labelpad=8, bbox=LABEL
+        )
     words = f"first model of {run.label(run.filmed[0].method)}"
     words += f"; the arrow is the hidden {arrow}" if (arrow := getattr(family, "arrow", None)) else ""
-    figure.supxlabel(words, fontsize=NORMAL, color=MUTED)
+    figure.supxlabel(words, fontsize=NORMAL, color=INK, bbox=LABEL)
     return figure
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
-from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from pdvf.config import flatten
+from pdvf.experiment.progress import duration
 from pdvf.methods import METHODS
 from pdvf.reports import paper, tables
 from pdvf.reports.data import Run, device_text
@@ -20,7 +20,7 @@ from pdvf.reports.figures import environment_colours
 from pdvf.reports.films import SHOWN_SECONDS, Film
 from pdvf.reports.statistics import RESAMPLES
 from pdvf.reports.style import DPI, SMALL, look
-from pdvf.reports.tables import OURS, Table
+from pdvf.reports.tables import OURS
 
 PIXELS_PER_INCH = 90
 """Size of figures on the page, one for all, so that their letters are alike."""
@@ -31,12 +31,11 @@ PANEL = 420.0
 
 
 class Shown(NamedTuple):
-    """A figure on the page."""
+    """A figure on the page; `captions.html` says what to see, in the macro of its name."""
 
     name: str
     title: str
     png: bytes
-    caption: str
 
     @property
     def width(self) -> int:
@@ -80,6 +79,7 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
         tries_both=any(group.protocol == "peek" for group in run.select("test")),
         resamples=RESAMPLES,
         shown=shown,
+        numbers={each.name: _numbers(each.name, run) for each in shown},
         absent=absent,
         films=moving,
         differences=run.differences(),
@@ -90,9 +90,9 @@ def render(run: Run, shown: Sequence[Shown], absent: Sequence[str], moving: Sequ
 
 
 def _title(run: Run) -> str:
-    """The method and the family: PD-VF, or whichever of ours was run."""
-    ours = next((f"{_name(name)} on " for name in OURS if name in run.honest("test")), "")
-    return f"{ours}{run.title[:1].upper()}{run.title[1:]}"
+    """The family, and the method that the verdict is on where it is ours."""
+    method = next((f"{_name(name)} on " for name in tables.ours(run)), "")
+    return f"{method}{run.title[:1].upper()}{run.title[1:]}"
 
 
 def _panels(run: Run) -> dict[str, list[tuple[list[float], int, int, float | None]]]:
@@ -113,38 +113,20 @@ def _keys(run: Run) -> list[tuple[int, str, bool]]:
     return [(n, to_hex(colour), test) for (n, colour), test in zip(colours, run.is_test.tolist(), strict=True)]
 
 
-def status_page(line: str, table: Table) -> str:
-    """What is done of a reproduction and what is left."""
-    return TEMPLATES.get_template("status.html").render(line=line, table=table)
-
-
-class Section(NamedTuple):
-    """A family on the page of a whole reproduction, with its figures by title."""
-
-    family: str
-    table: Table
-    figures: Mapping[str, bytes]
-
-
-def index_page(sections: Sequence[Section]) -> str:
-    """All families of a reproduction together."""
-    return TEMPLATES.get_template("index.html").render(sections=sections)
-
-
 def verdict(run: Run) -> str:
     """One sentence: what our method returns in unseen environments, and how the best baseline compares."""
-    groups = run.honest("test")
+    groups = {group.method: group for group in run.best_first("test", "honest")}
 
     def text(name: str) -> str:
         mean = groups[name].summary.mean
         interval = run.interval(mean) or _why_no_interval(groups[name].returns)
         return f"{run.number(mean.value)} {interval}"
 
-    ranked = [group.method for group in run.best_first("test", "honest")]
-    ours = next((name for name in ranked if name in OURS), None)
-    rivals = [name for name in ranked if name not in OURS and not (name in METHODS and METHODS[name].privileged)]
+    ours = next(iter(tables.ours(run)), None)
+    rivals = [name for name in groups if name not in OURS and not (name in METHODS and METHODS[name].privileged)]
     if ours is None:
-        return f"{look(ranked[0]).label} does best in unseen environments: {text(ranked[0])}; PD-VF was not run."
+        best = next(iter(groups))
+        return f"{look(best).label} does best in unseen environments: {text(best)}; PD-VF was not run."
     begin = f"{_name(ours)} returns {text(ours)} in unseen environments"
     if not rivals:
         return f"{begin}; no baseline was run beside it."
@@ -163,8 +145,7 @@ def verdict(run: Run) -> str:
 
 def adapts(run: Run) -> str:
     """Whether the better of our methods adapts, where it was measured."""
-    ours = next((group.method for group in run.best_first("test", "honest") if group.method in OURS), "")
-    found = next((each for each in run.adaptation if each.method == ours), None)
+    found = next((each for each in run.adaptation if each.method in tables.ours(run)[:1]), None)
     return "" if found is None else "Adapts: yes." if found.adapts else "Adapts: no, selection only."
 
 
@@ -175,12 +156,6 @@ def _name(method: str) -> str:
 def _why_no_interval(returns: np.ndarray) -> str:
     alike = "all episodes alike" if returns[0].size > 1 else "one model and episode"
     return f"({alike}, so no interval)"
-
-
-def caption(name: str, run: Run) -> str:
-    """What to see in a figure: the macro of its name in `captions.html`."""
-    macro = getattr(TEMPLATES.get_template("captions.html").module, name)
-    return " ".join(Markup(macro(run, _numbers(name, run))).unescape().split())
 
 
 def _numbers(name: str, run: Run) -> dict[str, Any]:
@@ -216,14 +191,7 @@ def _facts(run: Run) -> Iterator[tuple[str, Any]]:
 def _times(run: Run) -> list[tuple[str, str]]:
     seconds = run.seconds()
     together = {"together": sum(seconds.values())} if seconds else {}
-    return [(phase, _duration(value)) for phase, value in (seconds | together).items()]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return [(phase, duration(value)) for phase, value in (seconds | together).items()]
 
 
 def _plain(value: Any) -> str:

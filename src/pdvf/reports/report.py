@@ -19,15 +19,11 @@ from pdvf.reports.style import png
 
 
 class Entry(NamedTuple):
-    """A figure of the report: its file's name, heading, and how it is drawn; `captions.html` says what to see."""
+    """A figure of the report: its file's name, heading, and how it is drawn."""
 
     name: str
     title: str
     draw: Callable[[Run], Figure | None]
-
-    def caption(self, run: Run) -> str:
-        """What to see in it."""
-        return page.caption(self.name, run)
 
 
 ENTRIES = (
@@ -70,7 +66,7 @@ def write_report(store: RunStore, steps: Mapping[str, int] | None = None) -> Pat
             continue
         data = png(figure)
         store.write_bytes(file, data)
-        shown.append(page.Shown(entry.name, entry.title, data, entry.caption(run)))
+        shown.append(page.Shown(entry.name, entry.title, data))
     moving = films.films(run.filmed)
     for film in moving:
         store.write_bytes(f"figures/film-{film.environment}.{film.kind}", film.data)

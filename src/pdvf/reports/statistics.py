@@ -39,7 +39,6 @@ def resample(returns: np.ndarray, resamples: int = RESAMPLES, seed: int = 0, dra
     Seeds are drawn once for all environments, since one model plays in all of them, then, if asked, episodes within
     each environment and seed. Environments are never drawn: they are the ones the question is about.
     """
-    _require_returns(returns)
     returns = returns if draw_episodes else returns.mean(axis=2, keepdims=True)
     returns = np.ascontiguousarray(returns, dtype=float)
     return _resampled(returns.tobytes(), returns.shape, resamples, seed)
@@ -60,9 +59,9 @@ def _resampled(data: bytes, shape: tuple[int, int, int], resamples: int, seed: i
     return scores
 
 
-def interval(samples: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+def interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the percentile interval of samples [B, ...]."""
-    low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return low, high
 
 
@@ -91,7 +90,6 @@ def probability_of_improvement(
     both methods anew, each for itself. Episodes are not drawn: noise on scores that are nearly tied moves the chance
     towards one half, and the estimate out of its own interval.
     """
-    _require_same_environments(first, second)
 
     def chance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = a[..., :, None], b[..., None, :]
@@ -111,7 +109,6 @@ def difference(first: np.ndarray, second: np.ndarray, paired: bool = False) -> E
     ones for both. Where both have one seed, it says how much luck there is in the episodes, and nothing of another
     seed.
     """
-    _require_same_environments(first, second)
     if paired:
         samples = resample(first - second).mean(axis=(1, 2))
     else:
@@ -125,18 +122,6 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     if first.size < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     return float(np.asarray(scipy.stats.spearmanr(first, second)[0]))
-
-
-def _require_returns(returns: np.ndarray) -> None:
-    if returns.ndim != 3 or 0 in returns.shape:
-        raise ValueError(f"returns have shape {returns.shape}, expected environments, seeds and episodes")
-
-
-def _require_same_environments(first: np.ndarray, second: np.ndarray) -> None:
-    _require_returns(first)
-    _require_returns(second)
-    if first.shape[0] != second.shape[0]:
-        raise ValueError(f"{first.shape[0]} and {second.shape[0]} environments, expected the same")
 
 
 def _estimate(value: float | np.ndarray, samples: np.ndarray) -> Estimate:

@@ -61,6 +61,11 @@ class Line(NamedTuple):
     chance: dict[str, Estimate]  # that a seed of each of OURS is better
 
 
+def ours(run: Run) -> list[str]:
+    """Those of them that were run, the best first."""
+    return [group.method for group in run.best_first("test", "honest") if group.method in OURS]
+
+
 def paired(one: str, other: str) -> bool:
     """Whether the k-th seeds of two methods have the same model."""
     first, second = (METHODS[name].variant_of or name if name in METHODS else name for name in (one, other))
@@ -75,10 +80,10 @@ def gap(one: Group, other: Group) -> Estimate:
 
 def lines(run: Run, split: str = "test") -> list[Line]:
     """Every method that played in a split."""
-    ours = [group for name, group in run.honest(split).items() if name in OURS]
+    own = [group for name, group in run.honest(split).items() if name in OURS]
     made = []
     for group in run.select(split):
-        rivals = [mine for mine in ours if mine.method != group.method and mine.environments == group.environments]
+        rivals = [mine for mine in own if mine.method != group.method and mine.environments == group.environments]
         apart = {mine.method: gap(mine, group) for mine in rivals}
         chance = {mine.method: probability_of_improvement(mine.returns, group.returns) for mine in rivals}
         made.append(Line(group, run.paper_mean(group) if split == "test" else None, apart, chance))
@@ -146,8 +151,8 @@ def bars(run: Run) -> list[Bar]:
         steps = _steps(group, run.steps)
         words += f", {steps} environment steps" if steps != UNKNOWN else ""
         value, colour = run.number(mean.value), look(group.method).colour
-        ours = group.method in OURS
-        made.append(Bar(run.label(group.method), colour, begin, end - begin, low, high, value, words, ours))
+        is_ours = group.method in OURS
+        made.append(Bar(run.label(group.method), colour, begin, end - begin, low, high, value, words, is_ours))
     return made
 
 
@@ -163,8 +168,8 @@ def headline(run: Run) -> Table:
         "Paper’s mean": ["" if line.paper is None else run.number(line.paper) for line in found],
         **{f"{run.label(name)} minus it": cells for name, cells in minus.items()},
     }
-    ours = (i for i, (group, *_) in enumerate(found) if group.method in OURS and group.protocol == "honest")
-    return _of_methods(run, found, columns, next(ours, None))
+    lead = (i for i, (group, *_) in enumerate(found) if group.method in OURS and group.protocol == "honest")
+    return _of_methods(run, found, columns, next(lead, None))
 
 
 def more(run: Run) -> Table:
