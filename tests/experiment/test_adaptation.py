@@ -91,6 +91,14 @@ def test_an_agent_that_adapts():
     )
 
 
+def test_asked_after_the_steps_that_are_wanted():
+    """Those that an episode has, and the probing step."""
+    method: Any = SimpleNamespace(name="pushing")
+    with relaxed():
+        made, _ = measure(ToyProblem(), method, Pushing(jnp.ones(1)), (3, Force.horizon)).advance((), 0)
+    assert made["adaptation-pushing"]["steps"].tolist() == [1, 3]
+
+
 def test_an_agent_that_knows_and_does_not_use_it():
     found = asked(0.0)
     assert found.known["gain"] == pytest.approx(1.0, abs=1e-4)
