@@ -203,7 +203,7 @@ def test_out_of_distribution_is_what_no_code_explains_or_a_code_beyond_those_of_
     runtime = load(altered(file, tmp_path / "file", lambda about, weights: about.update(fields)))
     runtime.reset(np.zeros(2))
     assert np.isnan(runtime.out_of_distribution)
-    for s in np.random.default_rng(0).normal(2.5, 0.5, (5, 2)):
+    for s in np.random.default_rng(0).normal(2.5, 0.5, (100, 2)):
         runtime.act(s)
     norm = np.linalg.norm(runtime.mean)
     std = np.sqrt(runtime.mean @ runtime.covariance @ runtime.mean) / norm
