@@ -110,7 +110,7 @@ def exact_r2(problem: Problem, beyond: int, numbers: int) -> dict[str, float] | 
 
     The simulator makes the same steps in all contexts. What differs is summed up by principal components in training
     contexts, so many of them at most; that number of components counts which is best in training environments left out.
-    Where contexts are too few to learn from how the effect hangs on them, no belief can do better by much.
+    Where these components say as much as a learned code, no belief can do better by much.
     """
     engine, train = problem.engine, problem.contexts.shape[0]
     if not settable(engine):

@@ -235,7 +235,7 @@ def test_winds_far_beyond_those_of_training_are_told_apart(noisy):
     """Also where the belief follows them, since the effect of the wind is linear; few within are mistaken for them."""
     within = 0.8 * jnp.asarray(WINDS)[jnp.arange(1024) % len(WINDS)]
     near, far = (unlike_training(noisy, beliefs_in(noisy, winds)) for winds in (within, 3 * within))
-    assert np.all(np.mean(near > 1, axis=0) < 0.05)  # whenever an episode ends
+    assert np.all(np.mean(near > 1, axis=0) < 0.05)  # whenever the episode ends
     assert np.mean(far[:, -1] > 1) > 0.95
     assert np.mean(far[:, -1, None] > near[:, -1]) > 0.99  # the area under the ROC curve
 

@@ -27,6 +27,8 @@ LARGEST = 1.5
 """Bound of what is told of the mean: the belief cannot be farther out than environments were made for."""
 FAMILIAR = 1.1
 """Norm up to which codes are like those of training, which lie in the unit ball."""
+FEWEST = 8
+"""Residuals are a mean over at least so many steps: one or two say little."""
 SURE = 2.0
 """Standard deviations by which the code lies farther in than the mean, at worst."""
 
@@ -57,7 +59,7 @@ class Belief(NamedTuple):
     @property
     def novelty(self) -> Array:
         """Mean squared normalised residual per step []: about 1 where the model explains what happens."""
-        return self.surprise / jnp.maximum(self.steps, 1.0)
+        return self.surprise / jnp.maximum(self.steps, FEWEST)
 
     @property
     def reach(self) -> Array:

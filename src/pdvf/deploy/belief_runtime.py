@@ -10,8 +10,8 @@ import numpy as np
 from pdvf.deploy.model_format import Weights
 from pdvf.deploy.runtime import ONE, Adapter, Network, clip, scale
 
-SURE = 2.0
-"""As `pdvf.adapt.belief` has it."""
+FEWEST, SURE = 8, 2.0
+"""As `pdvf.adapt.belief` has them."""
 
 
 class BeliefAdapter(Adapter):
@@ -43,7 +43,7 @@ class BeliefAdapter(Adapter):
 
         About 1 where the model explains what happens. NaN before the first step is seen.
         """
-        return self._surprise / self.steps if self.steps else float("nan")
+        return self._surprise / max(self.steps, FEWEST) if self.steps else float("nan")
 
     @property
     def out_of_distribution(self) -> float:
