@@ -44,7 +44,8 @@ from pdvf.live.session import Player, dials_of, make_simulation
 from pdvf.methods import METHODS, agent_artefact
 from pdvf.methods.adaptive import NAME
 from pdvf.paper.problem import Problem, Stream
-from pdvf.reports.adaptation import left_out_r2, overall, summarise, unseen_r2
+from pdvf.reports.adaptation import summarise
+from pdvf.reports.readouts import identified, overall
 
 STEPS = (1, 16, 64)
 STATES, MOMENTS = 64, 50
@@ -105,11 +106,11 @@ def trained(config: Config, left_out: list[int], beyond: list[dict[str, float]])
 
 
 def exact_r2(problem: Problem, beyond: int, numbers: int) -> dict[str, float] | None:
-    """R^2 of unseen contexts by the regression that the belief's mean gets, from the effect as it is.
+    """R^2 of unseen contexts as they are read off the belief's mean, but from the effect as it is.
 
     The simulator makes the same steps in all contexts. What differs is summed up by principal components in training
-    contexts, so many of them at most; the best number of components counts. Where contexts are no linear function of
-    the effect, or too few to learn it from, no belief can do better by much.
+    contexts, so many of them at most; that number of components counts which is best in training environments left out.
+    Where these components say as much as a learned code, no belief can do better by much.
     """
     engine, train = problem.engine, problem.contexts.shape[0]
     if not settable(engine):
@@ -129,11 +130,9 @@ def exact_r2(problem: Problem, beyond: int, numbers: int) -> dict[str, float] | 
     apart = apart - apart[:train].mean(0)
     scaled = np.clip(apart / (apart[:train].std((0, 1)) + 1e-9), -OUTLIER, OUTLIER).reshape(len(contexts), -1)
     directions = np.linalg.svd(scaled[:train], full_matrices=False)[2]
-    scores = [
-        unseen_r2(engine.family.context_names, contexts, (scaled @ directions[:k].T)[:, None], train)
-        for k in range(1, numbers + 1)
-    ]
-    return max(scores, key=overall)
+    names, directions = engine.family.context_names, directions[:numbers]
+    scores = [identified(names, contexts, (scaled @ directions[: k + 1].T)[:, None], train) for k in range(numbers)]
+    return max(scores, key=lambda both: overall(both[0]))[1]
 
 
 def packaged(name: str, beyond: list[dict[str, float]]) -> Seen:
@@ -174,10 +173,11 @@ def report(names: Sequence[str], seen: Seen, beyond: int) -> dict[str, Any]:
         """Over seeds [S][k], by name."""
         return {name: np.round(np.mean([[k[name] for k in s] for s in scores], 0), 4).tolist() for name in scores[0][0]}
 
+    scores = [[identified(names, known, code, train) for code in seed] for seed in codes]
     row: dict[str, Any] = {
         "steps": list(seen.steps),
-        "r2_left_out": mean([[left_out_r2(names, known[:train], code[:train]) for code in s] for s in codes]),
-        "r2_unseen": mean([[unseen_r2(names, known, code, train) for code in s] for s in codes]),
+        "r2_left_out": mean([[left_out for left_out, _ in seed] for seed in scores]),
+        "r2_unseen": mean([[unseen for _, unseen in seed] for seed in scores]),
     }
     row["out_of_distribution"] = [
         {"context": c.tolist(), "quantiles": np.quantile(n, [0, 0.5, 1]).round(3).tolist()}

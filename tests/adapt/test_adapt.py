@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from pdvf.adapt import learning
-from pdvf.adapt.belief import Belief, along, inverse
+from pdvf.adapt.belief import FAMILIAR, SURE, Belief, along, inverse, out_of_distribution
 from pdvf.adapt.model import DynamicsModel, Rows, enclosing_ellipsoid, make_model
 from pdvf.adapt.tasks import BeliefTasks
 from pdvf.config import ConfigError, PlusOptions
@@ -214,6 +215,11 @@ def beliefs_in(model: DynamicsModel, winds: Array) -> Belief:
     return jax.vmap(along, in_axes=(None, 1, 1, 1, 1))(model, observation, action, following, first)
 
 
+def unlike_training(model: DynamicsModel, beliefs: Belief) -> np.ndarray:
+    """After each step [n, T]."""
+    return np.asarray(jax.vmap(jax.vmap(partial(out_of_distribution, model)))(beliefs))
+
+
 def test_its_covariance_is_calibrated(noisy):
     """Noise that steps do not explain: the squared error over the covariance is about the rank, throughout."""
     model = noisy
@@ -228,10 +234,50 @@ def test_its_covariance_is_calibrated(noisy):
 def test_winds_far_beyond_those_of_training_are_told_apart(noisy):
     """Also where the belief follows them, since the effect of the wind is linear; few within are mistaken for them."""
     within = 0.8 * jnp.asarray(WINDS)[jnp.arange(1024) % len(WINDS)]
-    near, far = (np.asarray(beliefs_in(noisy, winds).novelty[:, -1]) for winds in (within, 10 * within))
-    assert np.mean(near > noisy.novelty_threshold) < 0.05
-    assert np.mean(far > noisy.novelty_threshold) > 0.95
-    assert np.mean(far[:, None] > near) > 0.99  # the area under the ROC curve
+    near, far = (unlike_training(noisy, beliefs_in(noisy, winds)) for winds in (within, 3 * within))
+    assert np.all(np.mean(near > 1, axis=0) < 0.05)  # whenever the episode ends
+    assert np.mean(far[:, -1] > 1) > 0.95
+    assert np.mean(far[:, -1, None] > near[:, -1]) > 0.99  # the area under the ROC curve
+
+
+def test_an_episode_that_gets_stuck_stays_unlike_training(noisy):
+    """A code far outside shows in some steps; in those that follow nothing moves, and nothing surprises."""
+    rng = np.random.default_rng(2)
+    moving, stuck = 30, 170
+    place, action = (jnp.asarray(rng.uniform(-0.7, 0.7, (moving + stuck, 2)), jnp.float32) for _ in range(2))
+    predicted = jax.vmap(noisy.predict)(place, action)
+
+    def followed(code: Array) -> Belief:
+        change = predicted.mean + predicted.sensitivity @ code
+        begun = along(noisy, place, action, place + noisy.change.unscale(change), jnp.arange(len(place)) == 0)
+        belief = jax.tree.map(lambda x: x[moving - 1], begun)
+        return belief._replace(steps=belief.steps + stuck)
+
+    outside, inside = (followed(far * noisy.codes[0]) for far in (2.0, 0.9))
+    assert outside.novelty < noisy.novelty_threshold  # the code explains it, and a mean over steps would forget
+    assert out_of_distribution(noisy, outside) > 1.3
+    assert out_of_distribution(noisy, inside) < 1.0
+
+
+def test_what_no_code_explains_is_unlike_training(noisy):
+    place = action = jnp.zeros((50, 2))
+    predicted = jax.vmap(noisy.predict)(place, action)
+    thrown = 5 * jnp.sqrt(predicted.variance) * (-1.0) ** jnp.arange(50)[:, None]
+    found = []
+    for change in (predicted.mean, predicted.mean + thrown):
+        after = place + noisy.change.unscale(change)
+        belief = jax.tree.map(lambda x: x[-1], along(noisy, place, action, after, jnp.arange(50) == 0))
+        assert belief.reach < FAMILIAR
+        found.append(float(out_of_distribution(noisy, belief)))
+    assert found[0] < 1.0 < found[1]
+
+
+def test_reach_is_what_the_belief_is_sure_of():
+    """By hand: the mean is (1.2, 1.6), its norm 2, and the standard deviation along it 0.5."""
+    covariance = jnp.diag(jnp.array([0.25, 0.25]))
+    belief = Belief(jnp.linalg.inv(covariance), jnp.array([4.8, 6.4]), jnp.zeros(()), jnp.zeros(()))
+    assert float(belief.reach) == pytest.approx(2.0 - SURE * 0.5, rel=1e-5)
+    assert float(Belief.prior(2).reach) == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("size", [2, 8, 64])

@@ -16,6 +16,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from pdvf.adapt.belief import SURE
 from pdvf.adapt.model import make_model
 from pdvf.api import Run
 from pdvf.cli.main import main
@@ -105,6 +106,7 @@ def compare_with_jax(agent: BeliefAgent, engine: Engine, runtime: BeliefAdapter)
     with relaxed():
         ended, steps = jax.jit(episodes)(agent)
         belief = jax.vmap(lambda b: (b.mean, b.covariance, b.novelty))(ended.memory.belief)
+        unlike = jax.vmap(agent.out_of_distribution)(ended.memory)
     low, high = np.asarray(family.action.low), np.asarray(family.action.high)
     moved, buffer = 0.0, np.zeros(family.observation.size)
     for e in range(3):
@@ -119,8 +121,7 @@ def compare_with_jax(agent: BeliefAgent, engine: Engine, runtime: BeliefAdapter)
         np.testing.assert_allclose(runtime.mean, belief[0][e], atol=1e-4)
         np.testing.assert_allclose(runtime.covariance, belief[1][e], atol=1e-4)
         assert runtime.novelty == pytest.approx(float(belief[2][e]), rel=1e-4)
-        threshold = float(agent.model.novelty_threshold)
-        assert runtime.out_of_distribution == pytest.approx(float(belief[2][e]) / threshold, rel=1e-4)
+        assert runtime.out_of_distribution == pytest.approx(float(unlike[e]), rel=1e-4)
         assert np.isnan(runtime.predicted_return)
     return moved
 
@@ -196,14 +197,20 @@ def test_a_model_that_is_not_finite_is_not_exported():
         export(broken, FAMILY, {})
 
 
-def test_novelty_is_told_in_units_of_the_threshold_if_there_is_one(file, tmp_path):
-    runtime = load(altered(file, tmp_path / "file", put("novelty_threshold", 4.0)))
+@pytest.mark.parametrize("familiar", [1e6, 1e-3])
+def test_out_of_distribution_is_what_no_code_explains_or_a_code_beyond_those_of_training(familiar, file, tmp_path):
+    fields = {"novelty_threshold": 4.0, "familiar_mean": familiar}
+    runtime = load(altered(file, tmp_path / "file", lambda about, weights: about.update(fields)))
     runtime.reset(np.zeros(2))
     assert np.isnan(runtime.out_of_distribution)
-    for s in np.random.default_rng(0).normal(2.5, 0.5, (5, 2)):
+    for s in np.random.default_rng(0).normal(2.5, 0.5, (100, 2)):
         runtime.act(s)
-    assert runtime.novelty > 0
-    assert runtime.out_of_distribution == pytest.approx(runtime.novelty / 4)
+    norm = np.linalg.norm(runtime.mean)
+    std = np.sqrt(runtime.mean @ runtime.covariance @ runtime.mean) / norm
+    assert norm > SURE * std
+    expected = runtime.novelty / 4 if familiar > 1 else (norm - SURE * std) / familiar
+    assert runtime.out_of_distribution == pytest.approx(expected)
+    assert expected > 0
 
 
 def put(name, value):

@@ -84,10 +84,11 @@ def largest_difference(steps: Transitions, box: Any, reset: Any, act: Any) -> fl
     return worst
 
 
-def acts_as_jax_does_in_numpy(agent: Any, steps: Transitions, family: Any, file: Path) -> None:
+def acts_as_jax_does_in_numpy(agent: Any, steps: Transitions, family: Any, file: Path) -> Adapter:
     file.write_bytes(export(agent, family, {}))
     adapter = Adapter.load(file)
     assert largest_difference(steps, family.action, adapter.reset, lambda s, r: adapter.act(s)) < 1e-5
+    return adapter
 
 
 @pytest.mark.parametrize("name", ["ppo-dyn", "nn", "rma"])
@@ -117,7 +118,9 @@ def test_numpy_and_onnx_act_as_jax_does(name, tmp_path):
     assert largest_difference(steps, family.action, lambda s: graph.reset(), graph.act) < 1e-5
     assert ("reward" in graph.inputs) == (name in ("rl2", "maml"))
     if name in NUMPY:
-        acts_as_jax_does_in_numpy(agent, steps, family, tmp_path / "file")
+        adapter = acts_as_jax_does_in_numpy(agent, steps, family, tmp_path / "file")
+        if name == "pd-vf-plus":
+            assert graph.told["out_of_distribution"] == pytest.approx(adapter.out_of_distribution, rel=1e-3)
     else:
         with pytest.raises(ConfigError, match=f"{name} has no layout for NumPy .* export it as FILE.onnx"):
             export(agent, family, {"method": name})

@@ -52,7 +52,7 @@ def test_it_acts_as_the_adapter_does_and_says_what_it_infers(env, file):
         assert (got, terminated, truncated) == (reward, False, False)
         assert isinstance(adapter, BeliefAdapter)
         np.testing.assert_array_equal(info["adaptation"]["mean"], adapter.mean)
-    assert info["adaptation"]["out_of_distribution"] == adapter.novelty > 0
+    assert info["adaptation"]["out_of_distribution"] == adapter.out_of_distribution > 0
     assert np.abs(info["adaptation"]["mean"]).max() > 0
     info["adaptation"]["mean"][:] = np.nan  # it is the caller's
     assert np.isfinite(env.adapter.inferred["mean"]).all()

@@ -17,8 +17,9 @@ from pdvf.experiment.family_checker import check_family
 from pdvf.families.builtin.spaceship import Spaceship
 from pdvf.methods.base import Hidden, KeepsMemory
 from pdvf.reports import page
-from pdvf.reports.adaptation import Adaptation, left_out_r2, overall, summarise, unseen_r2
+from pdvf.reports.adaptation import Adaptation, summarise
 from pdvf.reports.data import read_run
+from pdvf.reports.readouts import identified, left_out_r2, linear, overall, unseen_r2
 from tiny import relaxed
 from toy import Force, ToyProblem
 
@@ -90,6 +91,14 @@ def test_an_agent_that_adapts():
     )
 
 
+def test_asked_after_the_steps_that_are_wanted():
+    """Those that an episode has, and the probing step."""
+    method: Any = SimpleNamespace(name="pushing")
+    with relaxed():
+        made, _ = measure(ToyProblem(), method, Pushing(jnp.ones(1)), (3, Force.horizon)).advance((), 0)
+    assert made["adaptation-pushing"]["steps"].tolist() == [1, 3]
+
+
 def test_an_agent_that_knows_and_does_not_use_it():
     found = asked(0.0)
     assert found.known["gain"] == pytest.approx(1.0, abs=1e-4)
@@ -136,6 +145,39 @@ def test_each_hidden_number_has_its_own_score():
     assert "gravity" not in found
     # By hand: y = x regressed in 0 .. 5 with next to no penalty, scored in 6 and 7.
     assert unseen_r2(("mass",), contexts[:, :1], codes, 6)["mass"] == pytest.approx(1.0, abs=0.01)
+
+
+def payload(contexts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Codes [E, 4, 3] of a mass at a place on a body that weighs 14: its share, moment and inertia, and some noise."""
+    mass, place = contexts.T
+    shares = np.stack([mass, mass * place, mass * place**2], axis=1) / (14 + mass)[:, None]
+    return np.repeat(shares[:, None], 4, axis=1) + 1e-3 * rng.normal(size=(len(contexts), 4, 3))
+
+
+def test_context_that_codes_hold_in_a_way_that_is_not_linear():
+    rng = np.random.default_rng(0)
+    train = np.array([(m, p) for m in (0.5, 3.0, 6.0) for p in (-0.5, 0.0, 0.5)])
+    unseen = np.array([(m, p) for m in (2.0, 4.0, 5.0) for p in (-0.3, 0.2)])
+    contexts = np.concatenate([train, unseen])
+    codes, names = payload(contexts, rng), ("mass", "place")
+    known, found = identified(names, contexts, codes, len(train))
+    assert min(found.values()) > 0.98
+    assert known["place"] > 0.6  # a light payload does not show where it is
+    only = identified(names, contexts, codes, len(train), [linear])
+    assert only[0]["place"] < 0.3
+    assert only[1]["place"] < 0.95
+
+
+def test_a_readout_is_chosen_where_it_was_fitted():
+    """What the codes of unseen environments hold changes their score, and nothing else."""
+    rng = np.random.default_rng(0)
+    contexts = rng.uniform(0, 1, (12, 1))
+    codes = np.repeat(contexts[:, None], 4, axis=1) + 0.01 * rng.normal(size=(12, 4, 1))
+    known, found = identified(("gain",), contexts, codes, 8)
+    codes[8:] = rng.normal(size=(4, 4, 1))
+    again, worse = identified(("gain",), contexts, codes, 8)
+    assert again == known
+    assert worse["gain"] < 0.0 < 0.95 < found["gain"]
 
 
 def made_up() -> dict[str, np.ndarray]:

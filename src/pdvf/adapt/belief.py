@@ -4,8 +4,9 @@ The model of the dynamics is linear in the code with Gaussian noise, so the post
 its precision: a Kalman filter for something that stays as it is. Residuals that the noise cannot explain count less, as
 in Huber's estimator.
 
-How far an episode is from anything seen in training is told by residuals, too, but by those of the nearest code that
-is like training: the belief may follow the dynamics to a code that no policy was trained for, and explain them well.
+Dynamics are out of the distribution of training where the code lies beyond those of training as surely as the belief
+knows, or where no code explains what happens. The first adds up evidence as the belief does: an agent that has got
+stuck, where nothing surprises any more, does not forget why.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ LARGEST = 1.5
 """Bound of what is told of the mean: the belief cannot be farther out than environments were made for."""
 FAMILIAR = 1.1
 """Norm up to which codes are like those of training, which lie in the unit ball."""
+FEWEST = 8
+"""Residuals are a mean over at least so many steps: one or two say little."""
+SURE = 2.0
+"""Standard deviations by which the code lies farther in than the mean, at worst."""
 
 
 class Belief(NamedTuple):
@@ -33,7 +38,7 @@ class Belief(NamedTuple):
 
     precision: Array
     information: Array
-    surprise: Array  # [] mean squared normalised residual of codes like training's, summed over steps
+    surprise: Array  # [] mean squared normalised residual, summed over steps
     steps: Array  # []
 
     @classmethod
@@ -54,7 +59,16 @@ class Belief(NamedTuple):
     @property
     def novelty(self) -> Array:
         """Mean squared normalised residual per step []: about 1 where the model explains what happens."""
-        return self.surprise / jnp.maximum(self.steps, 1.0)
+        return self.surprise / jnp.maximum(self.steps, FEWEST)
+
+    @property
+    def reach(self) -> Array:
+        """How far from the centre the code is at least []: the mean's norm less `SURE` standard deviations along it."""
+        covariance = self.covariance
+        mean = covariance @ self.information
+        norm = jnp.linalg.norm(mean)
+        along = mean / jnp.maximum(norm, 1e-6)
+        return norm - SURE * jnp.sqrt(along @ covariance @ along)
 
     def features(self) -> Array:
         """What a policy is told [2 K]: the mean, and the standard deviations as shares of the prior's."""
@@ -68,18 +82,21 @@ def update(model: DynamicsModel, belief: Belief, observation: Array, action: Arr
     predicted = model.predict(observation, action)
     change = model.scaled_change(observation, next_observation) - predicted.mean
     h, covariance = predicted.sensitivity, belief.covariance
-    mean = covariance @ belief.information
-    familiar = mean * jnp.minimum(1.0, FAMILIAR / jnp.maximum(jnp.linalg.norm(mean), 1e-6))
     spread = jnp.sqrt(predicted.variance + jnp.einsum("ok,kl,ol->o", h, covariance, h))
-    residual, unfamiliar = (change - h @ mean) / spread, (change - h @ familiar) / spread
+    residual = (change - h @ (covariance @ belief.information)) / spread
     weight = jnp.minimum(1.0, EDGE / jnp.maximum(jnp.abs(residual), 1e-6)) / predicted.variance
     weighted = h.T * weight
     return Belief(
         belief.precision + weighted @ h,
         belief.information + weighted @ change,
-        belief.surprise + jnp.mean(jnp.minimum(unfamiliar**2, EDGE**4)),
+        belief.surprise + jnp.mean(jnp.minimum(residual**2, EDGE**4)),
         belief.steps + 1.0,
     )
+
+
+def out_of_distribution(model: DynamicsModel, belief: Belief) -> Array:
+    """How unlike training an episode is []: above 1 beyond the codes of training, or where no code explains it."""
+    return jnp.maximum(belief.reach / FAMILIAR, belief.novelty / model.novelty_threshold)
 
 
 def inverse(matrix: Array) -> Array:

@@ -10,6 +10,9 @@ import numpy as np
 from pdvf.deploy.model_format import Weights
 from pdvf.deploy.runtime import ONE, Adapter, Network, clip, scale
 
+FEWEST, SURE = 8, 2.0
+"""As `pdvf.adapt.belief` has them."""
+
 
 class BeliefAdapter(Adapter):
     """Adds every step of an episode to a Gaussian belief over the code of its dynamics; see `Adapter.load`.
@@ -37,19 +40,27 @@ class BeliefAdapter(Adapter):
 
     @property
     def novelty(self) -> float:
-        """Mean squared normalised residual of predictions, over the steps of the episode so far.
+        """Mean squared normalised residual of the belief's predictions, over the steps of the episode so far.
 
-        They are those of the belief, held to codes like training's: about 1 where the model explains what happens,
-        more where the dynamics are unlike training. NaN before the first step is seen.
+        About 1 where the model explains what happens. NaN before the first step is seen.
         """
-        return self._surprise / self.steps if self.steps else float("nan")
+        return self._surprise / max(self.steps, FEWEST) if self.steps else float("nan")
 
     @property
     def out_of_distribution(self) -> float:
-        """How unlike training the episode is: `novelty` in units of the file's `novelty_threshold`, if it has one."""
-        return self.novelty / self._threshold
+        """How unlike training the episode is: above 1 beyond the codes of training, or where no code explains it.
+
+        That is `novelty` above the file's `novelty_threshold`, or 1 where it has none.
+        """
+        return max(self._reach() / self._familiar, self.novelty / self._threshold) if self.steps else float("nan")
 
     # ----------------------------------------------------------------------------------------------------------------
+
+    def _reach(self) -> float:
+        """How far from the centre the code is at least."""
+        norm = math.hypot(*self.mean)
+        along = self.mean / max(norm, 1e-6)
+        return norm - SURE * math.sqrt(max(along @ self.covariance @ along, 0.0))
 
     def _begin_episode(self) -> None:
         size = self._code
@@ -70,11 +81,7 @@ class BeliefAdapter(Adapter):
         predicted, h, variance = self._predict(observation, action)
         change = scale(self._weights, "model.change", following - observation, self._outlier) - predicted
         spread = np.sqrt(variance + ((h @ self.covariance) * h).sum(axis=1))
-        left = change - h @ self.mean
-        residual, size = np.abs(left) / spread, math.hypot(*self.mean)
-        unfamiliar = residual
-        if size > self._familiar:
-            unfamiliar = np.abs(left + h @ self.mean * (1 - self._familiar / size)) / spread
+        residual = np.abs(change - h @ self.mean) / spread
         weighted = h.T * (np.minimum(1.0, self._edge / np.maximum(residual, 1e-6)) / variance)
         precision, information = self._precision + weighted @ h, self._information + weighted @ change
         try:
@@ -82,7 +89,7 @@ class BeliefAdapter(Adapter):
         except np.linalg.LinAlgError:
             return
         mean, std = covariance @ information, np.sqrt(covariance.diagonal())
-        bounded = np.minimum(unfamiliar, self._edge**2)
+        bounded = np.minimum(residual, self._edge**2)
         surprise = self._surprise + float(bounded @ bounded) / self.observation_size
         numbers = np.concatenate([mean, std, precision.ravel(), information])
         if not (np.isfinite(numbers).all() and math.isfinite(surprise)):

@@ -63,7 +63,7 @@ def agent_step(
     scaled = jnp.clip(scaled, -1.0, 1.0)
     low, high = bounds({"action_low": family.action.low, "action_high": family.action.high})
     action = jnp.clip(Scaler.from_box(family.action).unscale(scaled), low, high)
-    told = {"novelty": own.belief.novelty} if isinstance(agent, BeliefAgent) else {}
+    told = {"out_of_distribution": agent.out_of_distribution(own)} if isinstance(agent, BeliefAgent) else {}
     return action, told, Memory(memory.steps + 1, observation, scaled, transitions, own)
 
 

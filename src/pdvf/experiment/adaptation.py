@@ -1,6 +1,6 @@
 """Is it adapting? Episodes that answer three doubts about an agent that infers the dynamics.
 
-1. *Identification*: what it infers after so many steps tells contexts apart that the regression has not seen.
+1. *Identification*: what it infers after so many steps tells contexts apart that the readout has not seen.
 2. *Choice*: in one and the same observation, what it infers in different environments makes it act differently.
 3. *Payoff*: it loses return when it acts by what was inferred in another environment at the same time.
 
@@ -87,11 +87,14 @@ def others(environments: int, episodes: int) -> np.ndarray:
     return ((e + 1 + j % max(environments - 1, 1)) % environments) * episodes + j
 
 
-def measure(problem: Problem, method: Method, agents: Any) -> OneStage:
-    """Plays agents [S, ...] twice in all environments: by what they infer, and misled in the training environments."""
+def measure(problem: Problem, method: Method, agents: Any, wanted: Sequence[int] = STEPS) -> OneStage:
+    """Plays agents [S, ...] twice in all environments: by what they infer, and misled in the training environments.
+
+    After N_d and the `wanted` numbers of steps, where episodes are longer, it is asked what the dynamics are.
+    """
     engine, train = problem.engine, problem.contexts.shape[0]
     environments, family = problem.judged.shape[0], engine.family
-    steps = sorted({family.probe_steps, *(k for k in STEPS if k < family.horizon)})
+    steps = sorted({family.probe_steps, *(k for k in wanted if k < family.horizon)})
     own = np.arange(environments * EPISODES)
     by = np.stack([own, np.concatenate([others(train, EPISODES), own[train * EPISODES :]])])
     contexts = np.repeat(problem.judged, EPISODES, axis=0)

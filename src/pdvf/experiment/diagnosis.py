@@ -17,7 +17,7 @@ from pdvf.core.arrays import Array
 from pdvf.families.base import Family
 from pdvf.paper.adapter import Adapter
 from pdvf.paper.problem import PROBE_NOISE, Problem, finished_policies, transfer
-from pdvf.reports.adaptation import left_out_r2, overall
+from pdvf.reports.readouts import left_out_r2, overall
 from pdvf.reports.statistics import rank_correlation
 from pdvf.rl.networks import Actor
 
@@ -170,7 +170,7 @@ MEANING = {
     "decoder": "return of that policy's embedding, decoded, as a share of its own (0: the worst that W knows)",
     "ranking": "rank correlation of W's predictions and returns over policies",
     "optimum": "|cosine| of W's optimum and the nearest embedding of a training policy",
-    "dynamics": "R2 of the hidden context regressed from z_d, in environments left out",
+    "dynamics": "R2 of the hidden context read off z_d, in environments left out",
 }
 ADVICE = {
     "experts": "train policies longer or with more seeds: others beat them in their own environment",

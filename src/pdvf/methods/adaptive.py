@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from pdvf.adapt import learning
-from pdvf.adapt.belief import Belief, update
+from pdvf.adapt.belief import Belief, out_of_distribution, update
 from pdvf.adapt.model import DynamicsModel, make_model
 from pdvf.adapt.tasks import BeliefTasks
 from pdvf.config import PPOOptions
@@ -73,7 +73,7 @@ class BeliefAgent(KeepsMemory):
 
     def out_of_distribution(self, memory: BeliefMemory) -> Array:
         """How unlike training the episode is so far []: above 1 where hardly any of training is."""
-        return memory.belief.novelty / self.model.novelty_threshold
+        return out_of_distribution(self.model, memory.belief)
 
 
 class TrainingState(NamedTuple):

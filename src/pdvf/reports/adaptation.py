@@ -1,20 +1,15 @@
 """What follows from the episodes of `experiment.adaptation`: does a method adapt, or has it selected a policy?
 
-Only training environments decide. Identification in test environments is reported, not used: regressed in training
-environments, scored in test ones.
+Only training environments decide. Identification in test environments is reported, not used: read off in a way that is
+fitted and chosen in training environments, scored in test ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from sklearn.linear_model import Ridge
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from pdvf.config import ConfigError, from_dict
 from pdvf.experiment.adaptation import ADAPTATION, AXES
@@ -22,11 +17,9 @@ from pdvf.experiment.errors import RunError
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.store import RunStore
 from pdvf.families import make_family
-from pdvf.methods.oracle import context_features
+from pdvf.reports.readouts import identified
 from pdvf.reports.statistics import Estimate, difference
 
-PENALTY = 1e-3
-"""Of the ridge regression, for each row."""
 LEAST = 0.01
 """Share of the return that another environment's inference has to cost, for a method that adapts."""
 
@@ -68,16 +61,18 @@ def summarise(method: str, names: Sequence[str], arrays: Mapping[str, np.ndarray
     train, contexts, codes = int(arrays["train_count"]), arrays["contexts"], arrays["codes"]
     own, swapped = (np.moveaxis(arrays[name], 0, 1).astype(float) for name in ("own", "swapped"))
 
-    def each(score: Callable[[np.ndarray], dict[str, float]]) -> dict[str, np.ndarray]:
-        """The mean over seeds of a score of codes [E, J, d], after so many steps, by name."""
-        found = [[score(seed[k]) for k in range(seed.shape[0])] for seed in codes]
-        return {name: np.array([[s[name] for s in seed] for seed in found]).mean(axis=0) for name in found[0][0]}
+    found = [[identified(names, contexts, code, train) for code in seed] for seed in codes]
+
+    def mean(kind: int) -> dict[str, np.ndarray]:
+        """Over seeds, after so many steps, by name."""
+        rows = [[scores[kind] for scores in seed] for seed in found]
+        return {name: np.array([[s[name] for s in seed] for seed in rows]).mean(axis=0) for name in rows[0][0]}
 
     return Adaptation(
         method,
         tuple(arrays["steps"].tolist()),
-        each(lambda code: left_out_r2(names, contexts[:train], code[:train])),
-        each(lambda code: unseen_r2(names, contexts, code, train)),
+        mean(0),
+        mean(1),
         float(arrays["choice"].mean()),
         float(own.mean()),
         difference(own, swapped, paired=True),
@@ -104,56 +99,3 @@ def read(store: RunStore) -> tuple[Adaptation, ...]:
             raise RunError(f"{where} has {count} of {environments} environments for training, expected some of both")
         found.append(summarise(artefact.removeprefix(ADAPTATION), names, arrays))
     return tuple(found)
-
-
-# Regression
-
-
-def left_out_r2(
-    names: Sequence[str], contexts: np.ndarray, codes: np.ndarray, penalty: float = PENALTY
-) -> dict[str, float]:
-    """R^2 of the contexts [E, c] in environments that the ridge regression from codes [E, J, d] has not seen, by name.
-
-    Angles are regressed as cosine and sine, and scored together. Numbers that do not vary have no score.
-    """
-    environments, episodes, _ = codes.shape
-    if environments < 3:
-        return {}
-    x, y, owners = _rows(names, contexts, codes)
-    groups = np.repeat(np.arange(environments), episodes)
-    guess = np.asarray(cross_val_predict(_ridge(x, penalty), x, y, groups=groups, cv=LeaveOneGroupOut()))
-    return _scores(owners, y, guess.reshape(y.shape))
-
-
-def unseen_r2(names: Sequence[str], contexts: np.ndarray, codes: np.ndarray, train: int) -> dict[str, float]:
-    """The same, regressed in the first `train` environments and scored in the others."""
-    x, y, owners = _rows(names, contexts, codes)
-    here = train * codes.shape[1]
-    guess = np.asarray(_ridge(x[:here], PENALTY).fit(x[:here], y[:here]).predict(x[here:])).reshape(y[here:].shape)
-    return _scores(owners, y[here:], guess)
-
-
-def overall(scores: Mapping[str, float]) -> float:
-    """The mean of R^2 over all that is hidden; NaN for nothing."""
-    return float(np.mean(list(scores.values()))) if scores else float("nan")
-
-
-def _rows(names: Sequence[str], contexts: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Codes [E * J, d], what is regressed on them [E * J, f], and the name of the hidden number that each is of."""
-    owners = [name for name in names for _ in range(2 if "angle" in name else 1)]
-    targets = np.asarray(context_features(tuple(names), jnp.asarray(contexts)), np.float64)
-    return codes.reshape(-1, codes.shape[-1]).astype(np.float64), np.repeat(targets, codes.shape[1], axis=0), owners
-
-
-def _ridge(x: np.ndarray, penalty: float) -> Any:
-    return make_pipeline(StandardScaler(), Ridge(alpha=penalty * len(x)))
-
-
-def _scores(owners: Sequence[str], truth: np.ndarray, guess: np.ndarray) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name in dict.fromkeys(owners):
-        own = [i for i, owner in enumerate(owners) if owner == name]
-        spread = ((truth[:, own] - truth[:, own].mean(axis=0)) ** 2).sum()
-        if spread > 1e-9 * (truth[:, own] ** 2).sum():
-            found[name] = float(1 - ((truth[:, own] - guess[:, own]) ** 2).sum() / spread)
-    return found
