@@ -30,7 +30,7 @@ from pdvf.families.builtin.ant_legs import AntLegsOptions
 from pdvf.families.builtin.ant_wind import AntWindOptions
 from pdvf.families.builtin.spaceship import SpaceshipOptions
 from pdvf.families.builtin.swimmer import SwimmerOptions
-from pdvf.paper.adapter import ANCHORS, Adapter, adapt_episodes, closed_form
+from pdvf.paper.adapter import ANCHORS, Adapter, adapt_episodes
 from pdvf.paper.aggregate import ReturnScale, make_members
 from tiny import make_body, relaxed, same_scale
 
@@ -116,7 +116,7 @@ def test_same_actions_as_jax_over_whole_episodes(name, anchor, tmp_path):
     keys = jax.random.split(jax.random.key(0))
     with relaxed():
         adapter = make_adapter(family, anchor)
-        adapted = jax.jit(lambda a: adapt_episodes(engine, a, contexts, closed_form, keys[0], keys[1]))(adapter)
+        adapted = jax.jit(lambda a: adapt_episodes(engine, a, contexts, keys[0], keys[1]))(adapter)
         (tmp_path / "file").write_bytes(export(adapter, family, {}))
     runtime = Runtime.load(tmp_path / "file", family=name)
     low, high = np.asarray(family.action.low), np.asarray(family.action.high)

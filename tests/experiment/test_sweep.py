@@ -104,6 +104,16 @@ def test_dry_run_only_counts(tmp_path, capsys):
     assert not (tmp_path / "s").exists()
 
 
+def test_number_of_synthesised_environments_can_be_searched_for():
+    options = {"complete": ["0", "2"], "value.learning_rate": ["1e-3", "5e-3"]}
+    sweep = make_sweep(TINY, options, "pd-vf", [2])
+    for task in ("complete", "train"):  # other environments, other policies
+        assert [makers[task] for makers in sweep.makers] == [0, 0, 2, 2]
+    # 64 steps each: policies in 2 environments, the model that synthesises, policies in 2 + 2 environments.
+    assert "train 2 times" in sweep.budget()
+    assert f"{64 * (2 + 1 + 4)} environment steps" in sweep.budget()
+
+
 def test_held_out_environments_are_in_nothing_that_learns():
     problem = HeldOut(preset("spaceship", "quick"), held_out=(7, 8, 9))
     assert problem.contexts.shape == (12, 1)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pdvf.experiment.plan import PART, Task, whole_of
-from pdvf.methods import METHODS
+from pdvf.methods import METHODS, complete
 from pdvf.methods.multitask_ppo import method_ppo
 from pdvf.paper.pipeline import PHASES, Problem
 
@@ -101,18 +101,20 @@ def jobs_of(tasks: Sequence[Task], seconds: Mapping[str, float], gpus: bool, sta
 
 
 def planned_steps(problem: Problem, task: str) -> int:
-    """Environment steps of reinforcement learning in a task."""
+    """Environment steps of reinforcement learning in a task of a problem without its synthesised environments."""
     policies = _policies(problem, task)
-    each = problem.config.ppo.steps if task in PHASES else problem.policy_steps(max(policies, 1))
+    each = problem.config.ppo.steps if task in (complete.NAME, *PHASES) else problem.policy_steps(max(policies, 1))
     return policies * each
 
 
 def _policies(problem: Problem, task: str) -> int:
     """Policies that a task trains, of all seeds together."""
-    train, seeds = len(problem.contexts), problem.config.policy_seeds
+    train, made, seeds = len(problem.contexts), problem.config.complete, problem.config.policy_seeds
+    if task == complete.NAME:
+        return min(made, 1)
     if task in METHODS:
         return seeds * METHODS[task].policies(problem.config)
-    return {"train": train, "bound": len(problem.everywhere) - train}.get(task, 0) * seeds
+    return {"train": train + made, "bound": len(problem.everywhere) - train}.get(task, 0) * seeds
 
 
 def rollout_bytes(problem: Problem, task: str) -> int:

@@ -31,7 +31,7 @@ from pdvf.experiment.plan import Task, leading_to, plan, recipes_for, whole_of
 from pdvf.experiment.pytrees import require_axes
 from pdvf.experiment.schedule import planned_steps
 from pdvf.experiment.store import SWEEP, RunStore
-from pdvf.methods import METHODS, Method
+from pdvf.methods import METHODS, Method, complete
 from pdvf.methods.base import returns_artefact
 from pdvf.paper.pipeline import AXES, PHASES, Problem, Recipe
 
@@ -53,9 +53,15 @@ APPENDIX_C: dict[str, tuple[Any, ...]] = {
     "value.batch": (64, 128, 256),
 }
 """The values that the paper tried for each option."""
-TRAIN = ("family", "seed", "policy_seeds", "environment", "engine", "shards", "ppo")
+TRAIN = ("family", "seed", "policy_seeds", "environment", "engine", "shards", "ppo", "complete", "plus")
 EMBED = (*TRAIN, "collect", "model_seeds", "dynamics", "policy")
-MATTERS = {"train": TRAIN, "collect": (*TRAIN, "collect"), "embed": EMBED, "fit": (*EMBED, "value")}
+MATTERS = {
+    complete.NAME: TRAIN,
+    "train": TRAIN,
+    "collect": (*TRAIN, "collect"),
+    "embed": EMBED,
+    "fit": (*EMBED, "value"),
+}
 """The options that decide what a phase leaves."""
 
 Execute = Callable[..., None]
@@ -108,7 +114,8 @@ class Sweep:
     @cached_property
     def recipes(self) -> dict[str, Recipe]:
         """What a trial has to make: the method's returns and whatever they come from."""
-        return leading_to([returns_artefact(self.method.name)], recipes_for([self.method]))
+        made = {complete.NAME: complete.COMPLETE} if any(config.complete for config in self.configs) else {}
+        return made | leading_to([returns_artefact(self.method.name)], recipes_for([self.method]))
 
     @cached_property
     def makers(self) -> list[dict[str, int]]:
@@ -260,8 +267,6 @@ def make_sweep(
     if method not in METHODS or method == "ppo-env":
         expected = ", ".join(name for name in METHODS if name != "ppo-env")
         raise ConfigError(f"method {method!r} cannot be searched for, expected one of: {expected}")
-    if base.complete:
-        raise ConfigError(f"complete is {base.complete}, expected 0: a sweep synthesises no environments")
     numbers = Problem(base).engine.family.train(base.seed).numbers
     chosen = tuple(held_out) or _middle(numbers)
     if not set(chosen) < set(numbers):
