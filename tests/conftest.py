@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,13 @@ LONG = ("test_resume.py", "test_pipeline.py", "test_mujoco_runs.py", "test_compa
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; the order is otherwise as it was."""
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    """What a file has compiled is of no use to the next one, and takes gigabytes by the end."""
+    yield
+    jax.clear_caches()
 
 
 @dataclass(frozen=True)

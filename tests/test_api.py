@@ -63,6 +63,10 @@ def test_the_lines_of_the_readme(tmp_path, monkeypatch):
         again.model(2)
 
 
+VALUE = {"value.hidden": 8, "value.epochs": 1, "value.stages": 0, "value.decoder_rounds": 0}
+"""Without aggregation, which takes long to compile."""
+
+
 def test_a_family_object_from_this_file(tmp_path):
     family = GymFamily(
         name="push",
@@ -73,7 +77,7 @@ def test_a_family_object_from_this_file(tmp_path):
         probe_steps=2,
     )
     options = {name: value for name, value in TINY_OPTIONS.items() if not name.startswith(("environment", "value."))}
-    run = pdvf.train(family, "smoke", tmp_path / "run", options=options | {"value.hidden": 8, "value.epochs": 1})
+    run = pdvf.train(family, "smoke", tmp_path / "run", options=options | VALUE)
     assert np.isfinite(run.evaluate()["pd-vf"])
     assert isinstance(family.observation, Box)
     adapter = run.adapter()
