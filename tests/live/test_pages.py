@@ -93,10 +93,10 @@ def test_an_agents_page_is_behind_the_same_door(capfd):
     from websockets.exceptions import InvalidStatus
     from websockets.sync.client import connect
 
-    from pdvf.live.page import _Server
+    from pdvf.live.server import Server
 
     door = Door("0.0.0.0", 0)
-    server, port = _Server(door, "a page"), door.socket.getsockname()[1]
+    server, port = Server(door, "a page"), door.socket.getsockname()[1]
     bare, cookie = f"http://127.0.0.1:{port}/", {"Cookie": f"{COOKIE}={door.token}"}
     with socket.create_connection(("127.0.0.1", port)) as knock:
         knock.sendall(b"nonsense\r\n\r\n")
@@ -117,13 +117,13 @@ def test_an_agents_page_is_behind_the_same_door(capfd):
 
 def test_a_viser_that_serves_in_another_way_is_refused(monkeypatch):
     viser = pytest.importorskip("viser")
-    from pdvf.live.page import _Server
+    from pdvf.live.server import Server
 
     monkeypatch.setattr(viser.ViserServer, "__init__", lambda self, **options: None)
     monkeypatch.setattr(viser.ViserServer, "stop", lambda self: None)
     door = Door("127.0.0.1", 0)
     with pytest.raises(ConfigError, match=r"expected viser 1\.1"):
-        _Server(door, "a page")
+        Server(door, "a page")
     door.socket.close()
 
 

@@ -102,7 +102,9 @@ def test_knowing_the_context_from_the_start(earned):
     assert above(earned("oracle"), 0.9 * (INFORMED + 0.8))
 
 
-@pytest.mark.parametrize("name", ["rl2", "maml", "pd-vf-plus"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("rl2", "maml")), "pd-vf-plus"]
+)
 def test_finding_out_within_the_episode(earned, name):
     returns = earned(name)
     assert above(returns, 0.75 * INFORMED)

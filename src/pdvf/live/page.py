@@ -6,23 +6,17 @@ A tab is one thread that steps its `LiveSession` in real time and sends what has
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
 import threading
 import time
 import warnings
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import viser
-import websockets.asyncio.server
-import websockets.datastructures
-from websockets.http11 import Response
 
-from pdvf.core.validation import ConfigError, OneLineError
+from pdvf.core.validation import OneLineError
 from pdvf.deploy.belief_runtime import BeliefAdapter
 from pdvf.deploy.model_format import read
 from pdvf.deploy.runtime import Adapter
@@ -32,6 +26,7 @@ from pdvf.families.base import Family
 from pdvf.live import charts
 from pdvf.live.gate import Door
 from pdvf.live.scenes import Scene, make_scene
+from pdvf.live.server import Server
 from pdvf.live.session import LiveSession, estimate, measure_truth
 
 FRAMES = 30
@@ -55,41 +50,6 @@ PHONE = """<style class="pdvf-live">@media (max-width: 36em) {
 """viser's panel on a phone, over the whole width."""
 
 
-class _Server(viser.ViserServer):
-    """viser behind a door; it would otherwise publish a page for any visitor who asks for a share address."""
-
-    def __init__(self, door: Door, label: str) -> None:
-        serve, guarded = websockets.asyncio.server.serve, []
-
-        def serve_behind_door(handler: Any, host: str, port: int, *, process_request: Any, **options: Any) -> Any:
-            """In place of what viser calls: the same, on the door's socket and for those whom the door lets in."""
-            guarded.append(door)
-
-            def process(connection: Any, request: Any) -> Any:
-                refused = door.refuse(request.path, request.headers)
-                if refused is None:
-                    return process_request(connection, request)
-                headers = websockets.datastructures.Headers(refused.headers)
-                return Response(refused.status, refused.status.phrase, headers, refused.text.encode())
-
-            return serve(handler, sock=door.socket, process_request=process, **options)
-
-        logging.getLogger("websockets.server").setLevel(logging.CRITICAL)  # anybody may knock with what is no request
-        websockets.asyncio.server.serve = serve_behind_door
-        try:
-            with _silent():
-                super().__init__(host="127.0.0.1", port=0, label=label, verbose=False)
-        finally:
-            websockets.asyncio.server.serve = serve
-        if not guarded:
-            self.stop()
-            raise ConfigError(f"viser {viser.__version__} serves pages in a way of its own, expected viser 1.1")
-
-    def request_share_url(self, verbose: bool = True) -> str | None:
-        """Does nothing: pages stay where they are."""
-        del verbose
-
-
 class Page:
     """The server and its tabs."""
 
@@ -102,7 +62,7 @@ class Page:
         self.tabs: dict[int, Tab] = {}
         self._lock = threading.Lock()
         door = Door(host, port)
-        self._server, self.url = _Server(door, file.stem), door.url
+        self._server, self.url = Server(door, file.stem), door.url
         self._server.gui.configure_theme(show_logo=False, show_share_button=False, control_width="large")
         self._server.gui.main_panel.dock_right()
         self._server.on_client_connect(self._open)
@@ -126,15 +86,7 @@ class Page:
         """Ends it."""
         for tab in list(self.tabs.values()):
             tab.close()
-        with _silent():
-            self._server.stop()
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """viser prints an address without the token."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
+        self._server.stop()
 
 
 class Tab:
