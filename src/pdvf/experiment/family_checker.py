@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -166,7 +167,7 @@ def _shows(family: Family, contexts: np.ndarray, played: Transitions, steps: int
     What is regressed from is how the steps of an episode depart from those of all together, where the dynamics are
     taken as linear: each step, or their mean, or their mean and slopes.
     """
-    from pdvf.reports.readouts import left_out_r2, linear_with  # slow to import
+    from pdvf.reports.readouts import left_out_r2, linear  # slow to import
 
     valid = played.valid[..., None]
     x = np.concatenate([played.observation, played.action], axis=-1)
@@ -180,7 +181,9 @@ def _shows(family: Family, contexts: np.ndarray, played: Transitions, steps: int
     mean = left.sum(axis=0) / np.maximum(x[..., -1].sum(axis=0), 1)[:, None]
     both = np.concatenate([mean, own.reshape(len(mean), -1)], axis=1)
     rows = (x.reshape(len(contexts), TRIES, -1) for x in (np.moveaxis(left, 0, 1), mean, both))
-    found = [left_out_r2(family.context_names, contexts, x, [linear_with(p)]) for x in rows for p in PENALTIES]
+    found = [
+        left_out_r2(family.context_names, contexts, x, [partial(linear, penalty=p)]) for x in rows for p in PENALTIES
+    ]
     return max(found, key=lambda scores: sum(scores.values()))
 
 

@@ -9,7 +9,6 @@ counts which is better in training environments left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -144,11 +143,6 @@ def _score(names: Sequence[str], contexts: np.ndarray, guess: np.ndarray) -> Sco
 def overall(scores: Mapping[str, float]) -> float:
     """The mean of R^2 over all that is hidden; NaN for nothing."""
     return float(np.mean(list(scores.values()))) if scores else float("nan")
-
-
-def linear_with(penalty: float) -> Readout:
-    """`linear` with another penalty."""
-    return partial(linear, penalty=penalty)
 
 
 def _features(names: Sequence[str], contexts: np.ndarray) -> np.ndarray:
